@@ -185,6 +185,7 @@ struct KernelImage {
 struct HostFunction {
   std::string_view name;
   HostKernel function;
+  absl::Span<const uint32_t> argument_bytes;  ///< sizeof of every parameter: a launch copies them.
 };
 struct KernelModule {
   std::string_view name;

@@ -26,7 +26,8 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 
-// Room for more descriptors than are allowed, so that a sender of several is seen and all are closed.
+// Room for more descriptors than are allowed, so that a sender of several is seen and all are
+// closed.
 constexpr size_t kControlBytes = CMSG_SPACE(8 * sizeof(int)) + CMSG_SPACE(sizeof(ucred));
 
 std::string descriptor_limit() {
@@ -38,7 +39,8 @@ std::string descriptor_limit() {
 // Every control message is looked at: credentials may precede the descriptors.
 int take_fds(msghdr& message, UniqueFd* first) {
   int count = 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t bytes = part->cmsg_len - CMSG_LEN(0);
     for (size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
@@ -53,8 +55,8 @@ int take_fds(msghdr& message, UniqueFd* first) {
 
 }  // namespace
 
-absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code, std::string_view payload,
-                        const UniqueFd* fd) {
+absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
+                        std::string_view payload, const UniqueFd* fd) {
   payload = payload.substr(0, kMaxPayloadBytes);
   Header header{kFdFrameMagic, static_cast<uint16_t>(type), 0, static_cast<uint32_t>(code),
                 static_cast<uint32_t>(payload.size())};
@@ -79,7 +81,8 @@ absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode co
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return absl::OkStatus();
   const std::string text = absl::StrCat("send on the fd channel: ", std::strerror(errno));
-  if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) return absl::ResourceExhaustedError(text);
+  if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS)
+    return absl::ResourceExhaustedError(text);
   return absl::UnavailableError(text);
 }
 
@@ -96,25 +99,31 @@ absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket) {
   do {
     got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::UnavailableError("would block");
-  if (got < 0) return absl::UnavailableError(absl::StrCat("receive on the fd channel: ", std::strerror(errno)));
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return absl::UnavailableError("would block");
+  if (got < 0)
+    return absl::UnavailableError(
+        absl::StrCat("receive on the fd channel: ", std::strerror(errno)));
   FdFrame frame;
   const int fd_count = take_fds(message, &frame.fd);
-  if (got == 0 && fd_count == 0) return absl::UnavailableError("the other side closed the fd channel");
+  if (got == 0 && fd_count == 0)
+    return absl::UnavailableError("the other side closed the fd channel");
   if ((message.msg_flags & MSG_CTRUNC) != 0 && fd_count <= 1) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a file descriptor was sent but could not be received: this process is at its limit of open file descriptors (",
-        descriptor_limit(), "); close some or raise the limit, then try again"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a file descriptor was sent but could not be received: this process is at its "
+                     "limit of open file descriptors (",
+                     descriptor_limit(), "); close some or raise the limit, then try again"));
   }
   if (fd_count > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("frame on the fd channel carries ", fd_count, " file descriptors; at most one is allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("frame on the fd channel carries ", fd_count,
+                                                   " file descriptors; at most one is allowed"));
   }
   Header header{};
   const size_t size = static_cast<size_t>(got);
   if (size < sizeof header || (message.msg_flags & MSG_TRUNC) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("frame on the fd channel has ", size, " bytes; it takes ", sizeof header, " to ", sizeof header + kMaxPayloadBytes));
+    return absl::InvalidArgumentError(absl::StrCat("frame on the fd channel has ", size,
+                                                   " bytes; it takes ", sizeof header, " to ",
+                                                   sizeof header + kMaxPayloadBytes));
   }
   std::memcpy(&header, buffer, sizeof header);
   if (header.magic != kFdFrameMagic || header.payload_bytes != size - sizeof header) {
@@ -129,24 +138,28 @@ absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket) {
 absl::Status wait_readable(BorrowedFd socket, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd ready{socket.get(), POLLIN, 0};
     const int count = ::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (count > 0) return absl::OkStatus();
-    if (count == 0) return absl::DeadlineExceededError(absl::StrCat("nothing came within ", timeout.count(), " ms"));
+    if (count == 0)
+      return absl::DeadlineExceededError(
+          absl::StrCat("nothing came within ", timeout.count(), " ms"));
     if (errno != EINTR) return absl::InternalError(absl::StrCat("poll: ", std::strerror(errno)));
   }
 }
 
-absl::StatusOr<UniqueFd> connect_unix(std::string_view path, int socket_type) {
+absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type) {
   if (path.empty() || path.size() > kMaxSocketPathBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path '", path, "' has ", path.size(), " bytes; it takes 1 to ",
-                                                   kMaxSocketPathBytes, ". Choose a shorter one"));
+    return absl::InvalidArgumentError(absl::StrCat("socket path '", path, "' has ", path.size(),
+                                                   " bytes; it takes 1 to ", kMaxSocketPathBytes,
+                                                   ". Choose a shorter one"));
   }
   UniqueFd fd(::socket(AF_UNIX, socket_type | SOCK_CLOEXEC, 0));
   if (!fd) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("socket for ", path, ": ", std::strerror(errno), " (", descriptor_limit(), ")"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "socket for ", path, ": ", std::strerror(errno), " (", descriptor_limit(), ")"));
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -156,33 +169,38 @@ absl::StatusOr<UniqueFd> connect_unix(std::string_view path, int socket_type) {
   const std::string what = absl::StrCat("connect to ", path, ": ", std::strerror(error), ". ");
   switch (error) {
     case ENOENT:
-      return absl::UnavailableError(absl::StrCat(what, "Is cco-memd running, with this socket path?"));
+      return absl::UnavailableError(
+          absl::StrCat(what, "Is cco-memd running, with this socket path?"));
     case ECONNREFUSED:
-      return absl::UnavailableError(absl::StrCat(what, "The socket is there but no cco-memd listens on it; it has died or is starting"));
+      return absl::UnavailableError(absl::StrCat(
+          what, "The socket is there but no cco-memd listens on it; it has died or is starting"));
     case EACCES:
     case EPERM:
-      return absl::PermissionDeniedError(absl::StrCat(what, "The socket's group does not include this user"));
+      return absl::PermissionDeniedError(
+          absl::StrCat(what, "The socket's group does not include this user"));
     case EAGAIN:
-      return absl::UnavailableError(absl::StrCat(what, "cco-memd accepts no more connections; it is overloaded or stopped"));
+      return absl::UnavailableError(
+          absl::StrCat(what, "cco-memd accepts no more connections; it is overloaded or stopped"));
     default:
       return absl::UnavailableError(what);
   }
 }
 
-std::string fd_socket_path(std::string_view rpc_socket_path) {
-  absl::ConsumeSuffix(&rpc_socket_path, ".sock");
-  return absl::StrCat(rpc_socket_path, "-fd.sock");
+std::string fd_socket_path(const std::string& rpc_socket_path) {
+  return absl::StrCat(absl::StripSuffix(rpc_socket_path, ".sock"), "-fd.sock");
 }
 
-absl::Status check_socket_path(std::string_view rpc_socket_path) {
+absl::Status check_socket_path(const std::string& rpc_socket_path) {
   if (rpc_socket_path.empty()) return absl::InvalidArgumentError("the socket path is empty");
-  if (rpc_socket_path.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError("the socket path holds a zero byte: abstract sockets are not supported");
+  if (rpc_socket_path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        "the socket path holds a zero byte: abstract sockets are not supported");
   }
-  for (const std::string& path : {std::string(rpc_socket_path), fd_socket_path(rpc_socket_path)}) {
+  for (const std::string& path : {rpc_socket_path, fd_socket_path(rpc_socket_path)}) {
     if (path.size() > kMaxSocketPathBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("socket path '", path, "' has ", path.size(), " bytes, limit ",
-                                                     kMaxSocketPathBytes, ". Choose a shorter directory"));
+      return absl::InvalidArgumentError(absl::StrCat("socket path '", path, "' has ", path.size(),
+                                                     " bytes, limit ", kMaxSocketPathBytes,
+                                                     ". Choose a shorter directory"));
     }
   }
   return absl::OkStatus();

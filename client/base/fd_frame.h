@@ -1,12 +1,14 @@
-// The fd channel: small messages with at most one file descriptor each, over a SOCK_SEQPACKET Unix socket.
+// The fd channel: small messages with at most one file descriptor each, over a SOCK_SEQPACKET Unix
+// socket.
 //
-// gRPC cannot carry file descriptors, so they travel here. One message is one datagram: a 16-byte header and up to
-// kMaxPayloadBytes of payload, host byte order (both ends are one machine).
+// gRPC cannot carry file descriptors, so they travel here. One message is one datagram: a 16-byte
+// header and up to kMaxPayloadBytes of payload, host byte order (both ends are one machine).
 //
 //   client                                daemon
-//   kHello   {}                        -> kWelcome {token[16], incarnation u64}      opens the session
-//   kRedeem  {ticket[16]}              -> kGrant   {} + fd, or code and text          a ticket from ExportSlabs
-//   kOffer   {} + fd                   -> kOffered {offer[16]}, or code and text      for CreateWindow's external memory
+//   kHello   {}                        -> kWelcome {token[16], incarnation u64}      opens the
+//   session kRedeem  {ticket[16]}              -> kGrant   {} + fd, or code and text          a
+//   ticket from ExportSlabs kOffer   {} + fd                   -> kOffered {offer[16]}, or code and
+//   text      for CreateWindow's external memory
 //
 // The connection is the session's life line: when it ends, the daemon takes the session for lost.
 #pragma once
@@ -43,28 +45,33 @@ struct FdFrame {
 };
 
 /// Sends one frame; never raises SIGPIPE. `fd` is duplicated into the message, if given.
-/// UNAVAILABLE: the other side is gone, or (non-blocking sockets) does not read. RESOURCE_EXHAUSTED: no room.
-absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code, std::string_view payload,
-                        const UniqueFd* fd = nullptr);
+/// UNAVAILABLE: the other side is gone, or (non-blocking sockets) does not read.
+/// RESOURCE_EXHAUSTED: no room.
+absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
+                        std::string_view payload, const UniqueFd* fd = nullptr);
 
 /// Takes one frame that is ready, or waits for one on a blocking socket.
-/// UNAVAILABLE        end of stream, or nothing ready on a non-blocking socket (message "would block")
-/// INVALID_ARGUMENT   not a frame of ours: too short, too long, wrong magic, more than one fd; all fds are closed
-/// RESOURCE_EXHAUSTED the frame came but the kernel dropped its fd: this process is at its descriptor limit
+/// UNAVAILABLE        end of stream, or nothing ready on a non-blocking socket (message "would
+/// block") INVALID_ARGUMENT   not a frame of ours: too short, too long, wrong magic, more than one
+/// fd; all fds are closed RESOURCE_EXHAUSTED the frame came but the kernel dropped its fd: this
+/// process is at its descriptor limit
 absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket);
 
 /// Waits until `socket` can be read. DEADLINE_EXCEEDED after `timeout`.
 absl::Status wait_readable(BorrowedFd socket, std::chrono::milliseconds timeout);
 
 /// A close-on-exec Unix socket connected to `path`. The message says why not, and what to check.
-/// INVALID_ARGUMENT: the path is over 107 bytes. NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED: see the message.
-absl::StatusOr<UniqueFd> connect_unix(std::string_view path, int socket_type);
+/// INVALID_ARGUMENT: the path is over 107 bytes. NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED: see the
+/// message.
+absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type);
 
-/// Path of the fd channel that belongs to an RPC socket: "/run/cco/memd.sock" -> "/run/cco/memd-fd.sock".
-std::string fd_socket_path(std::string_view rpc_socket_path);
+/// Path of the fd channel that belongs to an RPC socket: "/run/cco/memd.sock" ->
+/// "/run/cco/memd-fd.sock".
+std::string fd_socket_path(const std::string& rpc_socket_path);
 
-/// INVALID_ARGUMENT, naming the length and the limit, unless both sockets' paths fit into a sockaddr_un.
-absl::Status check_socket_path(std::string_view rpc_socket_path);
+/// INVALID_ARGUMENT, naming the length and the limit, unless both sockets' paths fit into a
+/// sockaddr_un.
+absl::Status check_socket_path(const std::string& rpc_socket_path);
 
 /// `count` bytes from the kernel's generator.
 std::string random_bytes(size_t count);

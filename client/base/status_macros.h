@@ -24,8 +24,8 @@
   decl = *std::move(temporary)
 
 /// A broken promise of our own: always compiled in, ends the process. Never for input.
-#define CCO_ASSERT(condition)                                    \
-  do {                                                           \
+#define CCO_ASSERT(condition)                                               \
+  do {                                                                      \
     if (!(condition)) ::cco::assert_failed(#condition, __FILE__, __LINE__); \
   } while (0)
 

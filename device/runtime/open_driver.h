@@ -14,15 +14,17 @@ enum class DriverKind { kAuto, kHost, kCuda, kHip };
 
 struct DriverOptions {
   DriverKind kind = DriverKind::kAuto;
-  uint32_t host_devices = 8;            ///< How many devices the host driver shows, 1..64.
-  uint64_t host_bytes_per_device = 0;   ///< Memory of each; 0: half of this machine's (or cgroup's) memory, shared out.
+  uint32_t host_devices = 8;  ///< How many devices the host driver shows, 1..64.
+  uint64_t host_bytes_per_device =
+      0;  ///< Memory of each; 0: half of this machine's (or cgroup's) memory, shared out.
 };
 
 /// "auto", "host", "cuda", "hip"; INVALID_ARGUMENT names the choices.
 absl::StatusOr<DriverKind> parse_driver_kind(std::string_view text);
 
-/// kAuto takes cuda or hip, whichever has a library and at least one device with virtual memory management, else host.
-/// An explicit kind that cannot be opened is an error that says what was tried.
+/// kAuto takes cuda or hip, whichever has a library and at least one device with virtual memory
+/// management, else host. An explicit kind that cannot be opened is an error that says what was
+/// tried.
 absl::StatusOr<std::unique_ptr<GpuDriver>> open_driver(const DriverOptions& options);
 
 }  // namespace cco

@@ -1,8 +1,9 @@
 /* Structs shared by client library, kernels and bindings. Plain C: the layout is the contract.
  *
- * Layouts are frozen per CCO_ABI_VERSION; a new field is a new version. Addresses are device virtual addresses of the
- * process that created the struct and are held as uint64_t, so that the struct means the same to every compiler.
- * Every struct may be passed to a kernel by value or placed in memory the kernel can read. */
+ * Layouts are frozen per CCO_ABI_VERSION; a new field is a new version. Addresses are device
+ * virtual addresses of the process that created the struct and are held as uint64_t, so that the
+ * struct means the same to every compiler. Every struct may be passed to a kernel by value or
+ * placed in memory the kernel can read. */
 #ifndef CCO_DEVICE_ABI_H_
 #define CCO_DEVICE_ABI_H_
 
@@ -11,7 +12,8 @@
 
 #define CCO_ABI_VERSION 1u
 
-/* Bits of `transports` (one word per peer in cco_device_comm.peer_transports, and their AND in .transports). */
+/* Bits of `transports` (one word per peer in cco_device_comm.peer_transports, and their AND in
+ * .transports). */
 #define CCO_TRANSPORT_LSA 0x1u  /* load and store through the flat map */
 #define CCO_TRANSPORT_SDMA 0x2u /* copy engine */
 #define CCO_TRANSPORT_TDM 0x4u  /* tensor data mover, bulk copy */
@@ -19,11 +21,13 @@
 
 /* One window as a kernel sees it.
  *
- *   address of `offset` in LSA rank r's copy, arithmetic:  win_base + ((uint64_t)stride_4g << 32) * r + offset
- *   the same by table:                                     ((uint64_t*)peer_bases)[r] + offset
+ *   address of `offset` in LSA rank r's copy, arithmetic:  win_base + ((uint64_t)stride_4g << 32) *
+ * r + offset the same by table:                                     ((uint64_t*)peer_bases)[r] +
+ * offset
  *
- * stride_4g == 0 with lsa_size > 1 means that only the table holds (registered memory that lies at different places
- * inside its allocations). The first 40 bytes after abi_version and flags carry MORI CCO's ccoWindowDevice. */
+ * stride_4g == 0 with lsa_size > 1 means that only the table holds (registered memory that lies at
+ * different places inside its allocations). The first 40 bytes after abi_version and flags carry
+ * MORI CCO's ccoWindowDevice. */
 typedef struct cco_window_device {
   uint32_t abi_version; /* CCO_ABI_VERSION of the builder */
   uint32_t transports;  /* CCO_TRANSPORT_* usable for every peer of the LSA team */
@@ -40,51 +44,58 @@ typedef struct cco_window_device {
   uint64_t reserved[3]; /* zero */
 } cco_window_device;
 
-/* A group as a kernel sees it: topology, clock, and the resources asked for at creation, which lie in the control
- * region. All resource words are uint64_t, zeroed before any rank's create call returns, and only ever grow.
+/* A group as a kernel sees it: topology, clock, and the resources asked for at creation, which lie
+ * in the control region. All resource words are uint64_t, zeroed before any rank's create call
+ * returns, and only ever grow.
  *
  *   signal i of LSA rank r           control address(r, signal_offset + 8 * i)
- *   barrier b's inbox of rank r      control address(r, barrier_offset + 8 * (b * (lsa_size + 1) + 1 + sender))
- *   barrier b's own epoch            control address(lsa_rank, barrier_offset + 8 * b * (lsa_size + 1))
+ *   barrier b's inbox of rank r      control address(r, barrier_offset + 8 * (b * (lsa_size + 1) +
+ * 1 + sender)) barrier b's own epoch            control address(lsa_rank, barrier_offset + 8 * b *
+ * (lsa_size + 1))
  *
  * where control address(r, o) is the address of offset o in `control`. */
 typedef struct cco_device_comm {
-  uint32_t abi_version;     /* CCO_ABI_VERSION of the builder */
-  uint32_t transports;      /* CCO_TRANSPORT_* usable for every peer of the LSA team */
-  uint32_t rank;            /* in the group, 0..world_size-1 */
+  uint32_t abi_version; /* CCO_ABI_VERSION of the builder */
+  uint32_t transports;  /* CCO_TRANSPORT_* usable for every peer of the LSA team */
+  uint32_t rank;        /* in the group, 0..world_size-1 */
   uint32_t world_size;
   uint32_t lsa_rank;
   uint32_t lsa_size;
-  uint32_t lsa_first;       /* world rank of LSA rank 0; the team is contiguous in world order */
+  uint32_t lsa_first; /* world rank of LSA rank 0; the team is contiguous in world order */
   uint32_t signal_count;
   uint32_t barrier_count;
-  uint32_t clock_khz;       /* ticks of the device clock per millisecond: see cco/device/deadline.h */
-  uint64_t flat_base;       /* address of slot 0 */
-  uint64_t slot_bytes;      /* multiple of 4 GiB */
-  uint64_t signal_offset;   /* in `control` */
-  uint64_t barrier_offset;  /* in `control` */
-  uint64_t abort_word;      /* address of a uint64_t in host memory: see CCO_ABORT_*; read it seldom */
-  uint64_t peer_transports; /* address of uint32_t[lsa_size]; 0: `transports` holds for every peer */
-  uint64_t generation;      /* unique within the daemon's incarnation; never 0 */
-  uint64_t incarnation;     /* of the daemon that made the group */
-  uint64_t reserved[4];     /* zero */
-  cco_window_device control; /* the range of the control region that holds this communicator's words */
+  uint32_t clock_khz;     /* ticks of the device clock per millisecond: see cco/device/deadline.h */
+  uint64_t flat_base;     /* address of slot 0 */
+  uint64_t slot_bytes;    /* multiple of 4 GiB */
+  uint64_t signal_offset; /* in `control` */
+  uint64_t barrier_offset; /* in `control` */
+  uint64_t abort_word; /* address of a uint64_t in host memory: see CCO_ABORT_*; read it seldom */
+  uint64_t
+      peer_transports;  /* address of uint32_t[lsa_size]; 0: `transports` holds for every peer */
+  uint64_t generation;  /* unique within the daemon's incarnation; never 0 */
+  uint64_t incarnation; /* of the daemon that made the group */
+  uint64_t reserved[4]; /* zero */
+  cco_window_device
+      control; /* the range of the control region that holds this communicator's words */
 } cco_device_comm;
 
 /* The abort word: 0 while all is well, then one final value for the life of the group. */
 #define CCO_ABORT_NONE 0u
 #define CCO_ABORT_PEER_LOST 1u /* a rank's process or connection is gone */
-#define CCO_ABORT_REQUESTED 2u /* somebody called for it: cco_group_abort(), ccoctl, or a rank that left early */
+#define CCO_ABORT_REQUESTED \
+  2u /* somebody called for it: cco_group_abort(), ccoctl, or a rank that left early */
 #define CCO_ABORT_REASON(word) ((uint32_t)((word)&0xffffffffu))
-#define CCO_ABORT_RANK(word) ((uint32_t)((word) >> 32)) /* world rank that was lost, or that asked */
+#define CCO_ABORT_RANK(word) \
+  ((uint32_t)((word) >> 32)) /* world rank that was lost, or that asked */
 #define CCO_ABORT_WORD(reason, rank) (((uint64_t)(rank) << 32) | (uint64_t)(reason))
 
-/* The page behind abort_word. Written by the daemon alone; a client that scribbles on its copy harms only itself. */
+/* The page behind abort_word. Written by the daemon alone; a client that scribbles on its copy
+ * harms only itself. */
 typedef struct cco_notice_page {
   uint32_t abi_version;
   uint32_t world_size;
   uint64_t abort_word;
-  uint64_t epoch;         /* membership changes so far */
+  uint64_t epoch;          /* membership changes so far */
   uint64_t lost_ranks[16]; /* bit r of the 1024: world rank r is out */
 } cco_notice_page;
 

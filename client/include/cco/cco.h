@@ -1,0 +1,275 @@
+/* libcco_client: the stable C interface to cco-memd. C++ users take cco/client.hpp; every binding sits on this file.
+ *
+ * Handles. All handles are opaque tokens, checked on every call: null, freed and foreign ones give
+ * CCO_INVALID_ARGUMENT, never a crash. Every destroy function takes null and freed handles, may be called in any order
+ * and never fails. A handle may be used from any thread.
+ *
+ * Errors. A function that returns something other than CCO_OK has changed nothing, has left its outputs untouched, and
+ * has put a text that names the cause and the next step into cco_error_message() of the calling thread.
+ *
+ * Time. Every function ends: local calls within the client's timeout_ms plus a second, collective ones within their
+ * own. Time-outs are in milliseconds.
+ *
+ * Every function that talks to the daemon may also return
+ *   CCO_UNAVAILABLE         cco-memd has gone, or is stopping
+ *   CCO_DEADLINE_EXCEEDED   cco-memd has not answered in time; it may be stopped
+ *   CCO_FAILED_PRECONDITION the process was forked after the client was made: the child makes a client of its own
+ *   CCO_RESOURCE_EXHAUSTED  a limit of the daemon or of this process; the message names it
+ * and every collective one CCO_ABORTED: a rank is lost, or somebody called cco_group_abort(); see cco_error_rank(). */
+#ifndef CCO_CCO_H_
+#define CCO_CCO_H_
+
+#include <stdint.h>
+
+#include "cco/device/abi.h"
+
+#if defined(__GNUC__)
+#define CCO_API __attribute__((visibility("default")))
+#else
+#define CCO_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CCO_VERSION_MAJOR 0
+#define CCO_VERSION_MINOR 1
+#define CCO_VERSION_PATCH 0
+
+/* The canonical gRPC codes. */
+typedef enum cco_status {
+  CCO_OK = 0,
+  CCO_CANCELLED = 1,
+  CCO_UNKNOWN = 2,
+  CCO_INVALID_ARGUMENT = 3,
+  CCO_DEADLINE_EXCEEDED = 4,
+  CCO_NOT_FOUND = 5,
+  CCO_ALREADY_EXISTS = 6,
+  CCO_PERMISSION_DENIED = 7,
+  CCO_RESOURCE_EXHAUSTED = 8,
+  CCO_FAILED_PRECONDITION = 9,
+  CCO_ABORTED = 10,
+  CCO_OUT_OF_RANGE = 11,
+  CCO_UNIMPLEMENTED = 12,
+  CCO_INTERNAL = 13,
+  CCO_UNAVAILABLE = 14,
+  CCO_DATA_LOSS = 15,
+  CCO_UNAUTHENTICATED = 16
+} cco_status;
+
+typedef struct cco_client cco_client; /* this process's session with the node's daemon */
+typedef struct cco_group cco_group;   /* one rank's membership in a group */
+typedef struct cco_window cco_window; /* one rank's use of a window */
+typedef struct cco_comm cco_comm;     /* one rank's use of a device communicator */
+
+/* ---- Errors and version ---------------------------------------------------------------------------------------- */
+
+/* Text of this thread's last failure; "" if there was none. Never null; valid until this thread's next call. */
+CCO_API const char* cco_error_message(void);
+/* The rank that this thread's last failure is about: lost, missing, or the first to disagree. -1: none. */
+CCO_API int32_t cco_error_rank(void);
+/* "CCO_OK", …; "CCO_UNKNOWN" for other values. */
+CCO_API const char* cco_status_name(cco_status status);
+/* Of the library at run time: major * 10000 + minor * 100 + patch. */
+CCO_API uint32_t cco_version(void);
+
+/* ---- Client ------------------------------------------------------------------------------------------------------ */
+
+typedef struct cco_client_options {
+  uint32_t struct_size;    /* sizeof(cco_client_options) of the caller; later fields default to zero */
+  uint32_t timeout_ms;     /* for calls that wait for no other rank; 0: 5000 */
+  const char* socket_path; /* null: $CCO_SOCKET, else /run/cco/memd.sock */
+} cco_client_options;
+
+/* Attaches this process to the node's daemon and opens the GPU driver that the daemon uses. `options` may be null.
+ * One client is enough for a process; several are independent sessions.
+ *
+ * CCO_INVALID_ARGUMENT   the socket path does not fit, or $CCO_SOCKET is set and empty
+ * CCO_UNAVAILABLE        nobody listens there
+ * CCO_PERMISSION_DENIED  this user may not connect
+ * CCO_FAILED_PRECONDITION  this process cannot open the daemon's GPU driver */
+CCO_API cco_status cco_client_create(const cco_client_options* options, cco_client** client);
+
+/* Ends the session: its groups, windows and communicators with it. */
+CCO_API void cco_client_destroy(cco_client* client);
+
+typedef struct cco_client_info {
+  uint32_t struct_size;      /* in: sizeof(cco_client_info) of the caller */
+  uint32_t gpu_count;        /* that this process can see */
+  uint64_t incarnation;      /* of the daemon */
+  char daemon_version[32];   /* "0.1.0" */
+  char driver[16];           /* "host", "cuda", "hip" */
+  char driver_version[80];   /* of the library below it, for people */
+} cco_client_info;
+CCO_API cco_status cco_client_get_info(cco_client* client, cco_client_info* info);
+
+typedef struct cco_gpu_info {
+  uint32_t struct_size;       /* in: sizeof(cco_gpu_info) of the caller */
+  int32_t device;             /* this process's ordinal */
+  uint64_t total_bytes;
+  uint64_t granularity_bytes; /* of slabs */
+  char uuid[64];              /* names the GPU between processes */
+  char pci_bus_id[32];        /* empty on host */
+  char name[96];
+  char arch[32];              /* "sm_90", "gfx942", "host" */
+} cco_gpu_info;
+/* CCO_NOT_FOUND: no such device in this process. */
+CCO_API cco_status cco_client_get_gpu(cco_client* client, int32_t device, cco_gpu_info* info);
+
+/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+
+typedef struct cco_unique_id {
+  unsigned char bytes[128];
+} cco_unique_id;
+/* A fresh secret by which ranks find each other: one rank makes it and gives it to the others. Needs no daemon. */
+CCO_API cco_status cco_unique_id_create(cco_unique_id* id);
+
+#define CCO_RANK_FROM_ENVIRONMENT 0xffffffffu
+#define CCO_DEVICE_BY_LOCAL_RANK (-1)
+
+typedef struct cco_environment {
+  uint32_t struct_size; /* in: sizeof(cco_environment) of the caller */
+  uint32_t rank;
+  uint32_t size;
+  uint32_t local_rank;  /* on this node */
+  uint32_t local_size;
+  char launcher[16];    /* "cco", "torchrun", "openmpi", "pmi", "slurm": whose variables these are */
+  char job[64];         /* the launcher's name for this job, usable as a group's name */
+} cco_environment;
+/* What the launcher says of this process. The first of these whose variables are set:
+ *   cco       CCO_RANK CCO_SIZE [CCO_LOCAL_RANK CCO_LOCAL_SIZE CCO_JOB]
+ *   torchrun  RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE TORCHELASTIC_RUN_ID, or MASTER_ADDR and MASTER_PORT]
+ *   openmpi   OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE [OMPI_COMM_WORLD_LOCAL_RANK _LOCAL_SIZE, PMIX_NAMESPACE]
+ *   pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS, PMI_JOBID or HYDI_CONTROL_FD]
+ *   slurm     SLURM_PROCID SLURM_NTASKS [SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE, SLURM_JOB_ID SLURM_STEP_ID]
+ *
+ * CCO_NOT_FOUND         no launcher's variables are set
+ * CCO_INVALID_ARGUMENT  they are set and make no sense: one is missing, no number, or rank >= size */
+CCO_API cco_status cco_environment_get(cco_environment* environment);
+
+typedef struct cco_group_options {
+  uint32_t struct_size;           /* sizeof(cco_group_options) of the caller */
+  uint32_t rank;                  /* CCO_RANK_FROM_ENVIRONMENT: rank, size and (if none is given) name by
+                                     cco_environment_get() */
+  uint32_t size;                  /* ranks in the group, 1..1024; ignored with CCO_RANK_FROM_ENVIRONMENT */
+  int32_t device;                 /* whose memory this rank brings, by this process's ordinal;
+                                     CCO_DEVICE_BY_LOCAL_RANK: local rank (else rank) modulo the number of devices */
+  const char* gpu_uuid;           /* the same by UUID; null: `device` counts */
+  const char* name;               /* of the group, 1..127 bytes, within this user's groups; null: unique_id counts */
+  const cco_unique_id* unique_id; /* null: `name` counts */
+  uint64_t slot_bytes;            /* address space per rank, a multiple of 4 GiB, the same on every rank; 0: the
+                                     largest GPU's memory rounded up */
+  uint32_t timeout_ms;            /* 0: the daemon's default, one minute */
+  uint32_t reserved;              /* zero */
+} cco_group_options;
+
+/* Forms a group with the other ranks and maps the control region. Collective. Several ranks may be threads of one
+ * process and may share a GPU. Proves before it returns that every rank reaches every other's memory.
+ *
+ * CCO_INVALID_ARGUMENT     rank or size out of range, neither or both of name and unique_id, ranks disagree
+ * CCO_ALREADY_EXISTS       somebody else is this rank
+ * CCO_NOT_FOUND            no such device here, or the daemon does not know it; no launcher's variables
+ * CCO_FAILED_PRECONDITION  a peer's memory cannot be reached, or the self-test read something else (says which) */
+CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options, cco_group** group);
+
+/* Leaves the group and unmaps its memory: kernels that use it must have ended. Local. Windows and communicators of the
+ * group are void afterwards. A rank that still waits for this one in a collective call gets CCO_ABORTED. */
+CCO_API void cco_group_destroy(cco_group* group);
+
+typedef struct cco_group_info {
+  uint32_t struct_size; /* in: sizeof(cco_group_info) of the caller */
+  uint32_t rank;
+  uint32_t size;
+  uint32_t lsa_rank;
+  uint32_t lsa_size;
+  uint32_t lsa_first;   /* world rank of LSA rank 0 */
+  int32_t device;       /* this process's ordinal */
+  uint32_t slab_count;  /* mapped so far, the control region included */
+  uint64_t group_id;
+  uint64_t generation;
+  uint64_t flat_base;   /* address of LSA rank 0's slot in this process */
+  uint64_t slot_bytes;
+} cco_group_info;
+CCO_API cco_status cco_group_get_info(cco_group* group, cco_group_info* info);
+
+/* Waits for all ranks. Collective; does not wait for kernels. timeout_ms 0: the daemon's default. */
+CCO_API cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms);
+
+/* CCO_OK while all is well, else CCO_ABORTED with the cause. Reads a word of shared memory: cheap, and needs no
+ * traffic to notice a lost peer. */
+CCO_API cco_status cco_group_check(cco_group* group);
+
+/* Ends the group's collective calls and device waits, on every rank, for good. */
+CCO_API cco_status cco_group_abort(cco_group* group);
+
+/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+
+typedef struct cco_window_options {
+  uint32_t struct_size;     /* sizeof(cco_window_options) of the caller */
+  uint32_t timeout_ms;      /* 0: the daemon's default */
+  uint64_t size_bytes;      /* per rank, the same on every rank; any size from 1 */
+  uint64_t alignment_bytes; /* a power of two, 256..1 GiB; 0: 256 */
+} cco_window_options;
+
+/* Makes a window: a range of the group's symmetric heap, at the same offset on every rank. Collective, matched by
+ * `name` (up to 127 bytes); with a null or empty name by order, which must then be the same on every rank. Contents are
+ * what earlier windows of the same group left there, else zero.
+ *
+ * CCO_INVALID_ARGUMENT  size 0 or over the slot, a bad alignment, or ranks disagree
+ * CCO_ALREADY_EXISTS    the group has a window of that name */
+CCO_API cco_status cco_window_create(cco_group* group, const char* name, const cco_window_options* options,
+                                     cco_window** window);
+
+typedef struct cco_external_memory {
+  uint32_t struct_size;       /* sizeof(cco_external_memory) of the caller */
+  int32_t fd;                 /* an export of the allocation that the group's GPU driver can import; borrowed */
+  uint64_t allocation_bytes;  /* size of the whole allocation */
+  uint64_t allocation_offset; /* where in it the window begins, a multiple of 16; may differ between ranks */
+} cco_external_memory;
+
+/* Makes a window of memory that each rank already has. Collective as cco_window_create(); options->alignment_bytes is
+ * ignored. Nothing is copied, and the memory lives until the last user has gone. Where the ranks' offsets are not equal
+ * modulo the allocation granularity, the window has stride_4g 0 and is reached by table only.
+ *
+ * CCO_INVALID_ARGUMENT  not memory of this driver, too small, offset + size overflows or is out of range */
+CCO_API cco_status cco_window_register(cco_group* group, const char* name, const cco_window_options* options,
+                                       const cco_external_memory* memory, cco_window** window);
+
+/* Gives up this rank's use: kernels that use it must have ended. Local. The range is reused when all ranks have. */
+CCO_API void cco_window_destroy(cco_window* window);
+
+/* For kernels, by value; valid until cco_window_destroy(). */
+CCO_API cco_status cco_window_get_device(cco_window* window, cco_window_device* device);
+
+/* The same struct in device memory, for kernels that take a pointer. */
+CCO_API cco_status cco_window_get_device_pointer(cco_window* window, const cco_window_device** pointer);
+
+/* Address, for kernels and copies of this process, of `offset` in LSA rank `lsa_rank`'s copy.
+ * CCO_OUT_OF_RANGE: no such rank, or offset >= size. */
+CCO_API cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_t offset, void** address);
+
+/* ---- Device communicators ------------------------------------------------------------------------------------------ */
+
+typedef struct cco_comm_options {
+  uint32_t struct_size;   /* sizeof(cco_comm_options) of the caller */
+  uint32_t signal_count;  /* 8-byte signals per rank, 0..65536 */
+  uint32_t barrier_count; /* LSA barriers that may be in use at once, 0..4096 */
+  uint32_t timeout_ms;    /* 0: the daemon's default */
+} cco_comm_options;
+
+/* Makes a device communicator: signals and barriers in the control region, zero on every rank when any rank returns.
+ * Collective, matched by order: every rank creates its communicators and unnamed windows in the same order. */
+CCO_API cco_status cco_comm_create(cco_group* group, const cco_comm_options* options, cco_comm** comm);
+
+/* Kernels that use it must have ended. Local. */
+CCO_API void cco_comm_destroy(cco_comm* comm);
+
+/* For kernels, by value; valid until cco_comm_destroy(). */
+CCO_API cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* CCO_CCO_H_ */

@@ -1,0 +1,82 @@
+// One session with the daemon: both channels, opened together. Used by the library and by ccoctl.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "cco/memd/v1/memd.grpc.pb.h"
+#include "client/base/fd_frame.h"
+#include "client/base/unique.h"
+
+namespace cco {
+
+namespace v1 = ::cco::memd::v1;
+
+/// Thread safe.
+class Connection {
+ public:
+  /// Connects both channels and opens the session. `timeout` also bounds each exchange on the fd channel.
+  static absl::StatusOr<std::unique_ptr<Connection>> open(const std::string& socket_path,
+                                                          std::chrono::milliseconds timeout);
+
+  /// $CCO_SOCKET, else /run/cco/memd.sock. INVALID_ARGUMENT: it is set and empty or too long.
+  static absl::StatusOr<std::string> default_socket_path();
+
+  template <typename Request, typename Response>
+  using Method = grpc::Status (v1::MemdService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  /// One call with the session's token. Ends within `timeout` plus a second of grace, in which the daemon's own
+  /// DEADLINE_EXCEEDED, which knows more, may still come. The status carries the rank of the ErrorDetail (see
+  /// error_rank()).
+  template <typename Request, typename Response>
+  absl::Status call(Method<Request, Response> method, const Request& request, Response* response,
+                    std::chrono::milliseconds timeout) {
+    grpc::ClientContext context;
+    prepare(&context, timeout);
+    return finish((stub_.get()->*method)(&context, request, response), timeout);
+  }
+
+  /// Exchanges a ticket for its fd. RESOURCE_EXHAUSTED: this process is at its descriptor limit; the ticket is spent.
+  absl::StatusOr<UniqueFd> redeem(const std::string& ticket);
+
+  /// Hands an fd to the daemon; returns the offer that names it in CreateWindow.
+  absl::StatusOr<std::string> offer(const UniqueFd& fd);
+
+  uint64_t incarnation() const { return incarnation_; }
+  const std::string& socket_path() const { return socket_path_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  /// In a forked child: gives up the inherited descriptors without a word to the daemon. Async-signal-safe.
+  void abandon() noexcept;
+
+ private:
+  Connection() = default;
+  void prepare(grpc::ClientContext* context, std::chrono::milliseconds timeout) const;
+  absl::Status finish(const grpc::Status& status, std::chrono::milliseconds timeout) const;
+  absl::StatusOr<FdFrame> exchange(FdFrameType type, const std::string& payload, const UniqueFd* fd,
+                                   FdFrameType expected);
+
+  std::string socket_path_;
+  std::chrono::milliseconds timeout_{};
+  uint64_t incarnation_ = 0;
+  std::string token_;
+  std::mutex fd_mutex_;  // One exchange at a time on the fd channel.
+  UniqueFd fd_channel_ ABSL_GUARDED_BY(fd_mutex_);
+  std::unique_ptr<v1::MemdService::Stub> stub_;
+};
+
+/// The rank an error is about, or -1.
+int error_rank(const absl::Status& status);
+/// A status that says which rank it is about.
+absl::Status with_error_rank(absl::Status status, int rank);
+
+/// 16 random bytes for a mutation's request_id.
+std::string new_request_id();
+
+}  // namespace cco

@@ -1,7 +1,7 @@
 // Port: what daemon and client need from GPUs. Back-ends: host (memfd as HBM), cuda, hip.
 //
-// Two halves. GpuDriver is memory alone and needs no GPU context: the daemon uses nothing else. GpuContext is
-// execution (copies, kernels) and is opened by clients and by helpers.
+// Two halves. GpuDriver is memory alone and needs no GPU context: the daemon uses nothing else.
+// GpuContext is execution (copies, kernels) and is opened by clients and by helpers.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +21,39 @@ namespace cco {
 class GpuContext;
 class GpuDriver;
 
-/// What memory is for. Control words are polled by kernels while peers write them: where a driver distinguishes
-/// cached and uncached (fine-grained) memory, kControl is the latter.
+/// What memory is for. Control words are polled by kernels while peers write them: where a driver
+/// distinguishes cached and uncached (fine-grained) memory, kControl is the latter.
 enum class MemoryKind { kData, kControl };
 enum class Access { kReadOnly, kReadWrite };
 
-/// One GPU as this process sees it. `uuid` names it everywhere outside this process; ordinals never leave it.
+/// One GPU as this process sees it. `uuid` names it everywhere outside this process; ordinals never
+/// leave it.
 struct GpuDevice {
-  std::string uuid;         ///< "GPU-<hex>" (cuda, hip), "HOST-<n>" (host).
-  std::string pci_bus_id;   ///< "0000:18:00.0"; empty on host.
-  std::string name;         ///< The vendor's product name.
-  std::string arch;         ///< "sm_90", "gfx942", "host": which kernel image it runs.
+  std::string uuid;        ///< "GPU-<hex>" (cuda, hip), "HOST-<n>" (host).
+  std::string pci_bus_id;  ///< "0000:18:00.0"; empty on host.
+  std::string name;        ///< The vendor's product name.
+  std::string arch;        ///< "sm_90", "gfx942", "host": which kernel image it runs.
   uint64_t total_bytes = 0;
-  uint64_t granularity_bytes = 0;      ///< Sizes and addresses of allocations and mappings are multiples of this.
-  uint64_t preferred_slab_bytes = 0;   ///< What the daemon allocates at a time unless configured otherwise.
-  bool has_vmm = true;                 ///< False: no virtual memory management, so no heap on this device.
+  uint64_t granularity_bytes =
+      0;  ///< Sizes and addresses of allocations and mappings are multiples of this.
+  uint64_t preferred_slab_bytes =
+      0;                ///< What the daemon allocates at a time unless configured otherwise.
+  bool has_vmm = true;  ///< False: no virtual memory management, so no heap on this device.
 };
 
 enum class GpuAllocationId : uint64_t {};
 
-/// Owner of one reference to a physical allocation, created here or imported. The memory itself lives while any
-/// reference, exported fd or mapping of it does. The driver must outlive its owner.
+/// Owner of one reference to a physical allocation, created here or imported. The memory itself
+/// lives while any reference, exported fd or mapping of it does. The driver must outlive its owner.
 class GpuMemory {
  public:
   GpuMemory() = default;
   GpuMemory(GpuDriver* driver, GpuAllocationId id, uint64_t size_bytes)
       : driver_(driver), id_(id), size_bytes_(size_bytes) {}
   GpuMemory(GpuMemory&& other) noexcept
-      : driver_(std::exchange(other.driver_, nullptr)), id_(other.id_), size_bytes_(other.size_bytes_) {}
+      : driver_(std::exchange(other.driver_, nullptr)),
+        id_(other.id_),
+        size_bytes_(other.size_bytes_) {}
   GpuMemory& operator=(GpuMemory&& other) noexcept {
     std::swap(driver_, other.driver_);
     std::swap(id_, other.id_);
@@ -74,7 +79,9 @@ class VaRange {
   VaRange(GpuDriver* driver, uint64_t address, uint64_t size_bytes)
       : driver_(driver), address_(address), size_bytes_(size_bytes) {}
   VaRange(VaRange&& other) noexcept
-      : driver_(std::exchange(other.driver_, nullptr)), address_(other.address_), size_bytes_(other.size_bytes_) {}
+      : driver_(std::exchange(other.driver_, nullptr)),
+        address_(other.address_),
+        size_bytes_(other.size_bytes_) {}
   VaRange& operator=(VaRange&& other) noexcept {
     std::swap(driver_, other.driver_);
     std::swap(address_, other.address_);
@@ -99,7 +106,9 @@ class GpuMapping {
   GpuMapping(GpuDriver* driver, uint64_t address, uint64_t size_bytes)
       : driver_(driver), address_(address), size_bytes_(size_bytes) {}
   GpuMapping(GpuMapping&& other) noexcept
-      : driver_(std::exchange(other.driver_, nullptr)), address_(other.address_), size_bytes_(other.size_bytes_) {}
+      : driver_(std::exchange(other.driver_, nullptr)),
+        address_(other.address_),
+        size_bytes_(other.size_bytes_) {}
   GpuMapping& operator=(GpuMapping&& other) noexcept {
     std::swap(driver_, other.driver_);
     std::swap(address_, other.address_);
@@ -117,37 +126,43 @@ class GpuMapping {
   uint64_t size_bytes_ = 0;
 };
 
-/// Thread safety: every call may come from any thread; a back-end serialises what its library cannot take.
-/// Messages of all failures name the call, its arguments and the library's own error.
+/// Thread safety: every call may come from any thread; a back-end serialises what its library
+/// cannot take. Messages of all failures name the call, its arguments and the library's own error.
 class GpuDriver {
  public:
   virtual ~GpuDriver() = default;
 
-  virtual std::string_view name() const = 0;     ///< "host", "cuda", "hip".
-  virtual std::string version() const = 0;       ///< Of the library below, for people.
-  /// The devices this process can see, in its own order; an index into this is what `device` means below.
+  virtual std::string_view name() const = 0;  ///< "host", "cuda", "hip".
+  virtual std::string version() const = 0;    ///< Of the library below, for people.
+  /// The devices this process can see, in its own order; an index into this is what `device` means
+  /// below.
   virtual const std::vector<GpuDevice>& devices() const = 0;
 
   /// `size_bytes`: a positive multiple of the device's granularity, else INVALID_ARGUMENT.
   /// RESOURCE_EXHAUSTED: no memory, or no file descriptor (the message says which).
   virtual absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) = 0;
 
-  /// A new fd for the allocation, O_CLOEXEC. Only its creator can export (FAILED_PRECONDITION on imported memory).
+  /// A new fd for the allocation, O_CLOEXEC. Only its creator can export (FAILED_PRECONDITION on
+  /// imported memory).
   virtual absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) = 0;
 
-  /// A reference to memory exported by any process. `size_bytes` is the whole allocation's size. The caller keeps the
-  /// fd, and must keep it open until set_access() of every mapping has returned (older ROCr imports only there).
-  /// INVALID_ARGUMENT: not an fd of this driver's memory, or smaller than `size_bytes`.
+  /// A reference to memory exported by any process. `size_bytes` is the whole allocation's size.
+  /// The caller keeps the fd, and must keep it open until set_access() of every mapping has
+  /// returned (older ROCr imports only there). INVALID_ARGUMENT: not an fd of this driver's memory,
+  /// or smaller than `size_bytes`.
   virtual absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) = 0;
 
-  /// Address space for `device`'s kernels, aligned to `alignment_bytes` (a power of two, at least the granularity).
-  virtual absl::StatusOr<VaRange> reserve(int device, uint64_t size_bytes, uint64_t alignment_bytes) = 0;
+  /// Address space for `device`'s kernels, aligned to `alignment_bytes` (a power of two, at least
+  /// the granularity).
+  virtual absl::StatusOr<VaRange> reserve(int device, uint64_t size_bytes,
+                                          uint64_t alignment_bytes) = 0;
 
-  /// Maps the whole of `memory` at `address` inside a reserved range. No device can touch it before set_access().
-  /// ALREADY_EXISTS: something is mapped there.
+  /// Maps the whole of `memory` at `address` inside a reserved range. No device can touch it before
+  /// set_access(). ALREADY_EXISTS: something is mapped there.
   virtual absl::StatusOr<GpuMapping> map(uint64_t address, const GpuMemory& memory) = 0;
 
-  /// Lets `device`'s kernels touch a mapping. FAILED_PRECONDITION: that device cannot reach that memory.
+  /// Lets `device`'s kernels touch a mapping. FAILED_PRECONDITION: that device cannot reach that
+  /// memory.
   virtual absl::Status set_access(const GpuMapping& mapping, int device, Access access) = 0;
 
   /// Execution on one device. The driver must outlive the context.
@@ -172,15 +187,17 @@ inline GpuMapping::~GpuMapping() {
   if (driver_ != nullptr) driver_->unmap(address_, size_bytes_);
 }
 
-// ---- Execution ----------------------------------------------------------------------------------------------------
+// ---- Execution
+// ----------------------------------------------------------------------------------------------------
 
-/// One thread's share of a kernel on the host: `arguments` as for a GPU launch, one pointer per parameter.
+/// One thread's share of a kernel on the host: `arguments` as for a GPU launch, one pointer per
+/// parameter.
 using HostKernel = void (*)(void** arguments);
 
 /// A set of kernels, compiled once per target into this binary. Static data; see device/kernels/.
 struct KernelImage {
-  std::string_view arch;               ///< "sm_90", "ptx", "gfx942", ….
-  absl::Span<const uint8_t> bytes;     ///< What the driver's module loader takes.
+  std::string_view arch;            ///< "sm_90", "ptx", "gfx942", ….
+  absl::Span<const uint8_t> bytes;  ///< What the driver's module loader takes.
 };
 struct HostFunction {
   std::string_view name;
@@ -195,8 +212,8 @@ struct KernelModule {
 
 struct LaunchShape {
   uint32_t blocks = 1;
-  uint32_t threads = 1;             ///< Per block, 1..1024.
-  uint32_t shared_bytes = 0;        ///< Dynamic shared memory per block.
+  uint32_t threads = 1;       ///< Per block, 1..1024.
+  uint32_t shared_bytes = 0;  ///< Dynamic shared memory per block.
 };
 
 /// A loaded kernel. Copyable; valid while its context is.
@@ -210,25 +227,28 @@ class GpuFunction {
   void* handle_ = nullptr;
 };
 
-/// An ordered queue of work. Work of two streams may run at the same time, and never waits for the process's other
-/// streams.
+/// An ordered queue of work. Work of two streams may run at the same time, and never waits for the
+/// process's other streams.
 class GpuStream {
  public:
   virtual ~GpuStream() = default;
 
   /// `arguments`: one pointer per kernel parameter; read before the call returns.
-  virtual absl::Status launch(GpuFunction function, LaunchShape shape, absl::Span<void* const> arguments) = 0;
+  virtual absl::Status launch(GpuFunction function, LaunchShape shape,
+                              absl::Span<void* const> arguments) = 0;
   /// Device to device, by the copy engine where there is one: the bare baseline of cco-bench.
   virtual absl::Status copy(uint64_t destination, uint64_t source, uint64_t size_bytes) = 0;
-  /// Blocks until all earlier work has ended. Kernels bound themselves by deadlines; this adds none.
+  /// Blocks until all earlier work has ended. Kernels bound themselves by deadlines; this adds
+  /// none.
   virtual absl::Status synchronize() = 0;
-  /// Time between the ends of the work before mark(0) and before mark(1), after synchronize(), in microseconds.
+  /// Time between the ends of the work before mark(0) and before mark(1), after synchronize(), in
+  /// microseconds.
   virtual absl::Status mark(int index) = 0;
   virtual absl::StatusOr<double> elapsed_us() = 0;
 };
 
-/// Execution on one device, in the process's shared (primary) context. Thread safe. None of the copies waits for
-/// kernels that are running.
+/// Execution on one device, in the process's shared (primary) context. Thread safe. None of the
+/// copies waits for kernels that are running.
 class GpuContext {
  public:
   virtual ~GpuContext() = default;
@@ -236,15 +256,17 @@ class GpuContext {
   virtual int device() const = 0;
   /// Ticks per millisecond of the clock that cco::device::ticks() reads.
   virtual uint32_t clock_khz() const = 0;
-  /// Blocks of `threads` threads that can be resident at once; bounds kernels that wait for one another.
+  /// Blocks of `threads` threads that can be resident at once; bounds kernels that wait for one
+  /// another.
   virtual uint32_t multiprocessor_count() const = 0;
 
-  virtual absl::Status copy_to_device(uint64_t destination, const void* source, uint64_t size_bytes) = 0;
+  virtual absl::Status copy_to_device(uint64_t destination, const void* source,
+                                      uint64_t size_bytes) = 0;
   virtual absl::Status copy_to_host(void* destination, uint64_t source, uint64_t size_bytes) = 0;
   virtual absl::Status fill_zero(uint64_t destination, uint64_t size_bytes) = 0;
 
-  /// Makes a page-aligned range of host memory readable and writable by kernels; returns its device address.
-  /// unregister_host() must come before the memory goes away.
+  /// Makes a page-aligned range of host memory readable and writable by kernels; returns its device
+  /// address. unregister_host() must come before the memory goes away.
   virtual absl::StatusOr<uint64_t> register_host(void* address, uint64_t size_bytes) = 0;
   virtual void unregister_host(void* address) noexcept = 0;
 

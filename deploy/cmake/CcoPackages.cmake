@@ -1,40 +1,81 @@
 # The libraries this project stands on, as Debian 12 and Ubuntu 24.04 package them.
 #
-# cco::absl  Abseil (static archives: small, and the same code in a shared and in a static build)
-# cco::grpc  gRPC and Protobuf for libcco_client: the shared ones
-# cco::grpc_tools  for cco-memd and the tools: static with CCO_STATIC, so that one file runs on any node
-# cco::log   spdlog, header-only (there is no static archive)
+# cco::grpc_tools   gRPC, Protobuf and Abseil for cco-memd and ccoctl: static with CCO_STATIC, one file for any node
+# cco::grpc_client  the same for libcco_client.so: shared, or inside it with CCO_SELF_CONTAINED
+# cco::log          spdlog, header-only (there is no static archive)
+# Archives of our own code name neither flavour; the final link does, once.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_program(CCO_PROTOC protoc REQUIRED)
 find_program(CCO_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+find_path(CCO_GRPC_INCLUDE grpcpp/grpcpp.h)
+if(NOT CCO_GRPC_INCLUDE)
+  message(FATAL_ERROR "grpcpp/grpcpp.h is not there. Run deploy/install-packages, or install libgrpc++-dev.")
+endif()
 
-# `pkg-config --static` walks Abseil's graph for 13 s and misses c-ares, hence a fixed list.
-find_library(grpcpp_archive libgrpc++_unsecure.a REQUIRED)
-get_filename_component(archive_dir ${grpcpp_archive} DIRECTORY)
-file(GLOB absl_archives ${archive_dir}/libabsl_*.a)
+# `pkg-config --static` walks Abseil's graph for 13 s and misses c-ares, hence a fixed list, with the package of each.
+set(archives
+  grpc++_unsecure libgrpc++-dev  grpc_unsecure libgrpc-dev  gpr libgrpc-dev  address_sorting libgrpc-dev  upb libgrpc-dev
+  re2 libre2-dev  cares libc-ares-dev  z zlib1g-dev  protobuf libprotobuf-dev  absl_base libabsl-dev)
 set(grpc_archives "")
-foreach(name IN ITEMS grpc++_unsecure grpc_unsecure gpr address_sorting upb re2 cares z protobuf)
-  list(APPEND grpc_archives ${archive_dir}/lib${name}.a)
-endforeach()
+set(missing_archives "")
+while(archives)
+  list(POP_FRONT archives name package)
+  find_library(CCO_ARCHIVE_${name} lib${name}.a)
+  mark_as_advanced(CCO_ARCHIVE_${name})
+  if(CCO_ARCHIVE_${name})
+    list(APPEND grpc_archives ${CCO_ARCHIVE_${name}})
+  else()
+    list(APPEND missing_archives "lib${name}.a (package ${package})")
+  endif()
+endwhile()
+if(missing_archives AND (CCO_STATIC OR CCO_SELF_CONTAINED))
+  list(JOIN missing_archives ", " missing_archives)
+  message(FATAL_ERROR "CCO_STATIC or CCO_SELF_CONTAINED needs static archives that are not there: ${missing_archives}. "
+    "Install the packages (deploy/install-packages does), or configure with -DCCO_STATIC=OFF -DCCO_SELF_CONTAINED=OFF.")
+endif()
+if(NOT missing_archives)
+  get_filename_component(absl_folder ${CCO_ARCHIVE_absl_base} DIRECTORY)
+  file(GLOB absl_archives ${absl_folder}/libabsl_*.a)
+endif()
 
 add_library(cco_grpc_static INTERFACE)
 target_link_libraries(cco_grpc_static INTERFACE
   -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group Threads::Threads)
 target_link_options(cco_grpc_static INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 
+find_library(CCO_ABSL_BASE_SHARED libabsl_base.so REQUIRED)
+get_filename_component(absl_folder ${CCO_ABSL_BASE_SHARED} DIRECTORY)
+file(GLOB absl_shared ${absl_folder}/libabsl_*.so)
 add_library(cco_grpc_shared INTERFACE)
-file(GLOB absl_shared ${archive_dir}/libabsl_*.so)
-target_link_libraries(cco_grpc_shared INTERFACE grpc++_unsecure grpc_unsecure gpr protobuf -Wl,--as-needed ${absl_shared} Threads::Threads)
+target_link_libraries(cco_grpc_shared INTERFACE
+  grpc++_unsecure grpc_unsecure gpr protobuf -Wl,--as-needed ${absl_shared} Threads::Threads)
 
 add_library(cco_log INTERFACE)
 target_compile_definitions(cco_log INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 target_link_libraries(cco_log INTERFACE fmt::fmt-header-only)
 add_library(cco::log ALIAS cco_log)
 
-# Archives of our own code name neither flavour; the final link does, once.
 if(CCO_STATIC)
   add_library(cco::grpc_tools ALIAS cco_grpc_static)
 else()
   add_library(cco::grpc_tools ALIAS cco_grpc_shared)
+endif()
+
+if(CCO_SELF_CONTAINED)
+  set(CCO_PIC_OBJECTS ${CMAKE_BINARY_DIR}/pic CACHE PATH "Output of deploy/pic-objects; made there if it is empty")
+  file(GLOB pic_objects ${CCO_PIC_OBJECTS}/*.o)
+  if(NOT pic_objects)
+    execute_process(COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/deploy/pic-objects ${CCO_PIC_OBJECTS} RESULT_VARIABLE result)
+    if(result)
+      message(FATAL_ERROR "CCO_SELF_CONTAINED: deploy/pic-objects ${CCO_PIC_OBJECTS} failed, see above")
+    endif()
+    file(GLOB pic_objects ${CCO_PIC_OBJECTS}/*.o)
+  endif()
+  add_library(cco_grpc_inside INTERFACE)
+  target_link_libraries(cco_grpc_inside INTERFACE ${pic_objects} cco_grpc_static)
+  target_link_options(cco_grpc_inside INTERFACE -Wl,--exclude-libs,ALL)
+  add_library(cco::grpc_client ALIAS cco_grpc_inside)
+else()
+  add_library(cco::grpc_client ALIAS cco_grpc_shared)
 endif()

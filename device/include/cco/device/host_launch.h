@@ -1,4 +1,5 @@
-// Runs a kernel on the host: one real thread for each GPU thread, so that debuggers and race detectors see them.
+// Runs a kernel on the host: one real thread for each GPU thread, so that debuggers and race
+// detectors see them.
 #pragma once
 
 #include <cstdint>
@@ -41,15 +42,21 @@ class StartGate {
   State state_ = State::kClosed;
 };
 
+inline std::string cannot_start(HostLaunch shape, size_t which, size_t total) {
+  return "starting host thread " + std::to_string(which) + " of " + std::to_string(total) + " (" +
+         std::to_string(shape.blocks) + " blocks of " + std::to_string(shape.threads) +
+         "): launch fewer, or raise the limit on threads (ulimit -u, pids.max)";
+}
+
 }  // namespace host
 
-/// Runs `kernel` as `shape.blocks` blocks of `shape.threads` threads, all at once, and returns when the last has ended.
-/// `arguments` is passed to every thread: one pointer per kernel parameter.
+/// Runs `kernel` as `shape.blocks` blocks of `shape.threads` threads, all at once, and returns when
+/// the last has ended. `arguments` goes to every thread: one pointer per kernel parameter.
 ///
 /// Callers   any thread; launches may overlap
 /// Blocking  until the kernel ends
-/// Throws    std::system_error if a thread cannot be started: those already started have ended by then, and none of
-///           them has entered the kernel. A kernel must not throw.
+/// Throws    std::system_error if a thread cannot be started: those already started have ended by
+///           then, and none of them has entered the kernel. A kernel itself must not throw.
 inline void launch_on_host(HostLaunch shape, void (*kernel)(void**), void** arguments) {
   std::vector<std::unique_ptr<host::Block>> blocks;
   for (uint32_t block = 0; block < shape.blocks; ++block) {
@@ -71,13 +78,12 @@ inline void launch_on_host(HostLaunch shape, void (*kernel)(void**), void** argu
       threads.emplace_back([self, kernel, arguments, &gate] {
         host::this_thread = self;
         if (gate.wait()) kernel(arguments);
+        self.block->all.leave();
+        self.block->warps[self.thread_index / host::kWarpSize]->leave();
       });
     } catch (const std::system_error& error) {
       finish(false);
-      throw std::system_error(error.code(), "starting host thread " + std::to_string(i + 1) + " of " +
-                                                std::to_string(total) + " (" + std::to_string(shape.blocks) +
-                                                " blocks of " + std::to_string(shape.threads) +
-                                                "): launch fewer, or raise the limit on threads (ulimit -u, pids.max)");
+      throw std::system_error(error.code(), host::cannot_start(shape, i + 1, total));
     }
   }
   finish(true);

@@ -1,4 +1,5 @@
-// What a GPU thread, warp and block are on the host: one std::thread each, and barriers between them.
+// What a GPU thread, warp and block are on the host: one std::thread each, and barriers between
+// them.
 #pragma once
 
 #include <condition_variable>
@@ -21,11 +22,7 @@ class Barrier {
     std::unique_lock<std::mutex> lock(mutex_);
     pending_ = pending_ || mine;
     if (--missing_ == 0) {
-      result_ = pending_;
-      pending_ = false;
-      missing_ = size_;
-      ++round_;
-      all_here_.notify_all();
+      end_round();
       return result_;
     }
     const uint64_t round = round_;
@@ -33,9 +30,24 @@ class Barrier {
     return result_;  // The next round cannot end before this thread joins it.
   }
 
+  /// A thread that has left its kernel no longer counts, as on GPUs.
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --size_;
+    if (--missing_ == 0 && size_ != 0) end_round();
+  }
+
  private:
-  const uint32_t size_;
+  void end_round() {
+    result_ = pending_;
+    pending_ = false;
+    missing_ = size_;
+    ++round_;
+    all_here_.notify_all();
+  }
+
   std::mutex mutex_;
+  uint32_t size_;
   std::condition_variable all_here_;
   uint32_t missing_;
   uint64_t round_ = 0;
@@ -52,7 +64,8 @@ struct Block {
       const uint32_t left = threads - warp * kWarpSize;
       warps[warp] = std::make_unique<Barrier>(left < kWarpSize ? left : kWarpSize);
     }
-    if (shared_bytes != 0) shared = std::make_unique<std::max_align_t[]>(shared_slots(shared_bytes));
+    if (shared_bytes != 0)
+      shared = std::make_unique<std::max_align_t[]>(shared_slots(shared_bytes));
   }
 
   static size_t shared_slots(uint32_t bytes) {

@@ -1,0 +1,11 @@
+// The device interface: what a kernel includes.
+#pragma once
+
+#include "cco/device/abi.h"
+#include "cco/device/atomic.h"
+#include "cco/device/coop.h"
+#include "cco/device/deadline.h"
+#include "cco/device/kernel.h"
+#include "cco/device/lsa.h"
+#include "cco/device/platform.h"
+#include "cco/device/team.h"

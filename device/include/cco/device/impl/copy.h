@@ -1,0 +1,74 @@
+// The copy loops behind put() and get().
+#pragma once
+
+#include <cstring>
+
+#include "cco/device/coop.h"
+#include "cco/device/platform.h"
+
+namespace cco::device::impl {
+
+#if CCO_HOST
+
+/// Each thread copies one contiguous share; shares begin on cache lines.
+template <CCO_COOP C>
+CCO_DEVICE void copy_bytes(C coop, void* destination, const void* source, uint64_t bytes) {
+  constexpr uint64_t kLine = 64;
+  const uint64_t lines = (bytes + kLine - 1) / kLine;
+  const uint64_t share = (lines + coop.size() - 1) / coop.size() * kLine;
+  const uint64_t begin = share * coop.thread_rank();
+  if (begin >= bytes) return;
+  const uint64_t count = bytes - begin < share ? bytes - begin : share;
+  std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source) + begin,
+              count);
+}
+
+#else
+
+/// Copies `count` words; neighbouring threads touch neighbouring words. Eight loads are in flight
+/// per thread before the first store.
+template <typename Word, typename C>
+CCO_DEVICE void copy_words(C coop, void* destination, const void* source, uint64_t count) {
+  constexpr uint32_t kUnroll = 8;
+  Word* const to = static_cast<Word*>(destination);
+  const Word* const from = static_cast<const Word*>(source);
+  const uint64_t step = coop.size();
+  uint64_t i = coop.thread_rank();
+  for (; i + (kUnroll - 1) * step < count; i += kUnroll * step) {
+    Word held[kUnroll];
+    CCO_UNROLL for (uint32_t k = 0; k < kUnroll; ++k) held[k] = from[i + k * step];
+    CCO_UNROLL for (uint32_t k = 0; k < kUnroll; ++k) to[i + k * step] = held[k];
+  }
+  for (; i < count; i += step) to[i] = from[i];
+}
+
+/// Bytes up to the first Word boundary, whole words, the bytes that are left.
+template <typename Word, typename C>
+CCO_DEVICE void copy_aligned(C coop, char* to, const char* from, uint64_t bytes) {
+  const uint64_t misaligned = (0 - reinterpret_cast<uint64_t>(to)) % sizeof(Word);
+  const uint64_t head = misaligned < bytes ? misaligned : bytes;
+  const uint64_t words = (bytes - head) / sizeof(Word);
+  const uint64_t tail = head + words * sizeof(Word);
+  copy_words<Word>(coop, to + head, from + head, words);
+  for (uint64_t i = coop.thread_rank(); i < head; i += coop.size()) to[i] = from[i];
+  for (uint64_t i = tail + coop.thread_rank(); i < bytes; i += coop.size()) to[i] = from[i];
+}
+
+/// The widest word at which source and destination are aligned alike.
+template <CCO_COOP C>
+CCO_DEVICE void copy_bytes(C coop, void* destination, const void* source, uint64_t bytes) {
+  char* const to = static_cast<char*>(destination);
+  const char* const from = static_cast<const char*>(source);
+  const uint64_t skew = reinterpret_cast<uint64_t>(to) ^ reinterpret_cast<uint64_t>(from);
+  if (skew % 16 == 0) {
+    copy_aligned<Vector16>(coop, to, from, bytes);
+  } else if (skew % 4 == 0) {
+    copy_aligned<uint32_t>(coop, to, from, bytes);
+  } else {
+    copy_words<char>(coop, to, from, bytes);
+  }
+}
+
+#endif
+
+}  // namespace cco::device::impl

@@ -1,0 +1,91 @@
+// NVIDIA, by inline PTX: neither CUDA headers nor libcu++ (seconds per file) are needed.
+#pragma once
+
+namespace cco::device {
+
+#define CCO_SPECIAL_VECTOR(name, x)                       \
+  CCO_DEVICE uint32_t name##_##x() {                      \
+    uint32_t value;                                       \
+    asm("mov.u32 %0, %%" #name "." #x ";" : "=r"(value)); \
+    return value;                                         \
+  }
+namespace ptx {
+CCO_SPECIAL_VECTOR(tid, x)
+CCO_SPECIAL_VECTOR(tid, y)
+CCO_SPECIAL_VECTOR(tid, z)
+CCO_SPECIAL_VECTOR(ntid, x)
+CCO_SPECIAL_VECTOR(ntid, y)
+CCO_SPECIAL_VECTOR(ntid, z)
+CCO_SPECIAL_VECTOR(ctaid, x)
+CCO_SPECIAL_VECTOR(nctaid, x)
+}  // namespace ptx
+#undef CCO_SPECIAL_VECTOR
+
+/// Index in the block, x fastest. Grids are one-dimensional.
+CCO_DEVICE uint32_t thread_index() {
+  return ptx::tid_x() + ptx::ntid_x() * (ptx::tid_y() + ptx::ntid_y() * ptx::tid_z());
+}
+CCO_DEVICE uint32_t thread_count() { return ptx::ntid_x() * ptx::ntid_y() * ptx::ntid_z(); }
+CCO_DEVICE uint32_t block_index() { return ptx::ctaid_x(); }
+CCO_DEVICE uint32_t block_count() { return ptx::nctaid_x(); }
+CCO_DEVICE uint32_t warp_size() { return 32; }
+
+CCO_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+CCO_DEVICE bool warp_any(bool mine) {
+  uint32_t result;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff;"
+      " selp.u32 %0, 1, 0, q; }"
+      : "=r"(result)
+      : "r"(static_cast<uint32_t>(mine))
+      : "memory");
+  warp_sync();  // A vote orders no memory.
+  return result != 0;
+}
+
+CCO_DEVICE void block_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+CCO_DEVICE bool block_any(bool mine) {
+  uint32_t result;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+      : "=r"(result)
+      : "r"(static_cast<uint32_t>(mine))
+      : "memory");
+  return result != 0;
+}
+
+/// The device's wall clock, in ticks: DeviceComm.clock_khz.
+CCO_DEVICE uint64_t ticks() {
+  uint64_t value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+  return value;
+}
+
+/// Between two looks of a polling thread.
+CCO_DEVICE void pause() {}
+constexpr uint32_t kPollsPerClockRead = 32;
+constexpr uint32_t kClockReadsPerAbortRead =
+    64;  // The abort word is across PCIe: over 1 us a read.
+
+CCO_DEVICE void check_failed(const char*, uint64_t, uint64_t) { asm volatile("trap;"); }
+
+/// Makes what this thread has stored countable by a release of another thread of its block.
+CCO_DEVICE void drain_stores() {}  // A PTX release is cumulative.
+
+template <typename T>
+CCO_DEVICE T* global_pointer(uint64_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+/// What one load or store instruction moves at most.
+struct alignas(16) Vector16 {
+  uint32_t lane[4];
+};
+
+/// The block's dynamic shared memory, 16-byte aligned.
+CCO_DEVICE void* dynamic_shared_memory() {
+  extern __attribute__((shared)) __attribute__((aligned(16))) unsigned char cco_dynamic_shared[];
+  return cco_dynamic_shared;
+}
+
+}  // namespace cco::device

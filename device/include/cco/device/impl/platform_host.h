@@ -1,0 +1,65 @@
+// The host: a std::thread plays each GPU thread. See host_launch.h.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "cco/device/impl/host_thread.h"
+
+namespace cco::device {
+
+CCO_DEVICE uint32_t thread_index() { return host::this_thread.thread_index; }
+CCO_DEVICE uint32_t thread_count() { return host::this_thread.thread_count; }
+CCO_DEVICE uint32_t block_index() { return host::this_thread.block_index; }
+CCO_DEVICE uint32_t block_count() { return host::this_thread.block_count; }
+CCO_DEVICE uint32_t warp_size() { return host::kWarpSize; }
+
+// A thread outside any launch is a block of one.
+CCO_DEVICE bool warp_any(bool mine) {
+  const host::Thread& self = host::this_thread;
+  if (self.block == nullptr) return mine;
+  return self.block->warps[self.thread_index / host::kWarpSize]->any(mine);
+}
+CCO_DEVICE void warp_sync() { warp_any(false); }
+CCO_DEVICE bool block_any(bool mine) {
+  const host::Thread& self = host::this_thread;
+  return self.block == nullptr ? mine : self.block->all.any(mine);
+}
+CCO_DEVICE void block_sync() { block_any(false); }
+
+/// Nanoseconds: DeviceComm.clock_khz is 1'000'000.
+CCO_DEVICE uint64_t ticks() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+/// Between two looks of a polling thread. Launches have more threads than the machine has cores:
+/// the one that is waited for must get to run.
+CCO_DEVICE void pause() { std::this_thread::yield(); }
+constexpr uint32_t kPollsPerClockRead = 8;
+constexpr uint32_t kClockReadsPerAbortRead = 1;
+
+[[noreturn]] inline void check_failed(const char* what, uint64_t value, uint64_t limit) {
+  std::fprintf(stderr, "cco/device: %s: %llu, limit %llu (block %u, thread %u)\n", what,
+               static_cast<unsigned long long>(value), static_cast<unsigned long long>(limit),
+               host::this_thread.block_index, host::this_thread.thread_index);
+  std::abort();
+}
+
+CCO_DEVICE void drain_stores() {}  // A barrier between threads orders them already.
+
+template <typename T>
+CCO_DEVICE T* global_pointer(uint64_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+/// The block's dynamic shared memory, 16-byte aligned.
+CCO_DEVICE void* dynamic_shared_memory() {
+  const host::Thread& self = host::this_thread;
+  return self.block == nullptr ? nullptr : self.block->shared.get();
+}
+
+}  // namespace cco::device

@@ -1,7 +1,7 @@
 # The libraries this project stands on, as Debian 12 and Ubuntu 24.04 package them.
 #
-# cco::grpc_tools   gRPC, Protobuf and Abseil for cco-memd and ccoctl: static with CCO_STATIC, one file for any node
-# cco::grpc_client  the same for libcco_client.so: shared, or inside it with CCO_SELF_CONTAINED
+# cco::grpc_tools   gRPC, Protobuf and Abseil for cco-memd and ccoctl: static with CCO_STATIC
+# cco_grpc_shared, cco_grpc_static  the same by name, for libcco_client.so: see client/src
 # cco::log          spdlog, header-only (there is no static archive)
 # Archives of our own code name neither flavour; the final link does, once.
 find_package(Threads REQUIRED)
@@ -10,7 +10,7 @@ find_program(CCO_PROTOC protoc REQUIRED)
 find_program(CCO_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_path(CCO_GRPC_INCLUDE grpcpp/grpcpp.h)
 if(NOT CCO_GRPC_INCLUDE)
-  message(FATAL_ERROR "grpcpp/grpcpp.h is not there. Run deploy/install-packages, or install libgrpc++-dev.")
+  message(FATAL_ERROR "grpcpp/grpcpp.h is not there: run deploy/install-packages (libgrpc++-dev)")
 endif()
 
 # `pkg-config --static` walks Abseil's graph for 13 s and misses c-ares, hence a fixed list, with the package of each.
@@ -60,22 +60,4 @@ if(CCO_STATIC)
   add_library(cco::grpc_tools ALIAS cco_grpc_static)
 else()
   add_library(cco::grpc_tools ALIAS cco_grpc_shared)
-endif()
-
-if(CCO_SELF_CONTAINED)
-  set(CCO_PIC_OBJECTS ${CMAKE_BINARY_DIR}/pic CACHE PATH "Output of deploy/pic-objects; made there if it is empty")
-  file(GLOB pic_objects ${CCO_PIC_OBJECTS}/*.o)
-  if(NOT pic_objects)
-    execute_process(COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/deploy/pic-objects ${CCO_PIC_OBJECTS} RESULT_VARIABLE result)
-    if(result)
-      message(FATAL_ERROR "CCO_SELF_CONTAINED: deploy/pic-objects ${CCO_PIC_OBJECTS} failed, see above")
-    endif()
-    file(GLOB pic_objects ${CCO_PIC_OBJECTS}/*.o)
-  endif()
-  add_library(cco_grpc_inside INTERFACE)
-  target_link_libraries(cco_grpc_inside INTERFACE ${pic_objects} cco_grpc_static)
-  target_link_options(cco_grpc_inside INTERFACE -Wl,--exclude-libs,ALL)
-  add_library(cco::grpc_client ALIAS cco_grpc_inside)
-else()
-  add_library(cco::grpc_client ALIAS cco_grpc_shared)
 endif()

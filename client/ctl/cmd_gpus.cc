@@ -1,0 +1,50 @@
+// ccoctl gpus: the node's GPUs and the slabs on them.
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+#include "client/ctl/command.h"
+#include "client/ctl/table.h"
+
+namespace cco::ctl {
+namespace {
+
+// A driver call that has been running for longer than this is worth a word.
+constexpr uint64_t kStuckMs = 5000;
+
+std::string state_of(const v1::Gpu& gpu) {
+  if (gpu.busy_ms() >= kStuckMs) return "stuck for " + human_duration(gpu.busy_ms());
+  return gpu.busy_ms() > 0 ? "busy" : "idle";
+}
+
+absl::StatusOr<int> run(const Settings& settings) {
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
+  CCO_ASSIGN_OR_RETURN(const v1::GetNodeResponse node, get_node(*connection, settings));
+  if (settings.json) return print_json(node);
+  Table table({{"UUID"},
+               {"PCI"},
+               {"NAME"},
+               {"ARCH"},
+               {"MEMORY", Align::kRight},
+               {"LIMIT", Align::kRight},
+               {"SLABS", Align::kRight},
+               {"BYTES", Align::kRight},
+               {"QUARANTINED", Align::kRight},
+               {"HELD", Align::kRight},
+               {"STATE"}});
+  for (const v1::Gpu& gpu : node.gpus()) {
+    table.add({gpu.uuid(), gpu.pci_bus_id().empty() ? "-" : gpu.pci_bus_id(), gpu.name(),
+               gpu.arch(), human_bytes(gpu.total_bytes()), human_bytes(gpu.limit_bytes()),
+               absl::StrCat(gpu.slab_count()), human_bytes(gpu.slab_bytes()),
+               human_bytes(gpu.quarantined_bytes()), human_bytes(gpu.held_bytes()),
+               state_of(gpu)});
+  }
+  print(table.text());
+  return kExitOk;
+}
+
+}  // namespace
+
+Runner define_gpus(CLI::App&, const Settings& settings) {
+  return [&settings] { return run(settings); };
+}
+
+}  // namespace cco::ctl

@@ -20,6 +20,7 @@ class AddressTable {
     uint64_t size_bytes = 0;
     uint64_t system_address = 0;
     uint64_t system_size_bytes = 0;
+    int device = 0;  ///< It was reserved for.
   };
   struct Mapped {
     uint64_t size_bytes = 0;

@@ -37,6 +37,11 @@ std::string describe_fd(BorrowedFd fd) {
   return absl::StrCat("an anonymous file (", path, ")");
 }
 
+mode_t fd_type(BorrowedFd fd) {
+  struct stat facts {};
+  return ::fstat(fd.get(), &facts) == 0 ? facts.st_mode & S_IFMT : 0;
+}
+
 bool out_of_fds() {
   const UniqueFd probe(::eventfd(0, EFD_CLOEXEC));
   return !probe && (errno == EMFILE || errno == ENFILE);

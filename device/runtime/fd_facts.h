@@ -1,6 +1,8 @@
 // What error messages say about file descriptors.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +12,10 @@ namespace cco {
 
 /// "a pipe", "a directory", "a regular file of 4096 bytes (/tmp/x)", "no open file descriptor", ….
 std::string describe_fd(BorrowedFd fd);
+
+/// The S_IFMT bits of an fd: S_IFREG, S_IFIFO, …; 0 for anonymous inodes, such as dma-bufs, and for
+/// no open fd.
+mode_t fd_type(BorrowedFd fd);
 
 /// True when this process cannot open one more file descriptor.
 bool out_of_fds();

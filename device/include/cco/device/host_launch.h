@@ -76,7 +76,7 @@ inline void launch_on_host(HostLaunch shape, void (*kernel)(void**), void** argu
                             static_cast<uint32_t>(i % shape.threads), shape.threads};
     try {
       threads.emplace_back([self, kernel, arguments, &gate] {
-        host::this_thread = self;
+        cco_host_thread = self;
         if (gate.wait()) kernel(arguments);
         self.block->all.leave();
         self.block->warps[self.thread_index / host::kWarpSize]->leave();

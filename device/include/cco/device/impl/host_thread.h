@@ -85,6 +85,12 @@ struct Thread {
   uint32_t thread_index = 0;
   uint32_t thread_count = 1;
 };
-inline thread_local Thread this_thread;
 
 }  // namespace cco::device::host
+
+/// One per thread and process, whichever library asks: a kernel in the program may be launched by
+/// libcco_client.so. Hence the visibility and the C name.
+extern "C" {
+inline thread_local
+    __attribute__((visibility("default"))) cco::device::host::Thread cco_host_thread;
+}

@@ -30,11 +30,11 @@ CCO_HOST_DEVICE bool reached(uint64_t value, uint64_t target) {
 template <typename T>
 CCO_DEVICE T* peer_ptr(const Window& window, uint32_t lsa_rank, uint64_t offset, uint64_t bytes) {
   impl::check_range(window, lsa_rank, offset, bytes);
-  if (window.stride_4g == 0 && window.lsa_size > 1) {
-    return global_pointer<T>(global_pointer<const uint64_t>(window.peer_bases)[lsa_rank] + offset);
-  }
-  return global_pointer<T>(window.win_base + ((uint64_t{window.stride_4g} * lsa_rank) << 32) +
-                           offset);
+  const bool by_table = window.stride_4g == 0 && window.lsa_size > 1;
+  const uint64_t base = by_table
+                            ? global_pointer<const uint64_t>(window.peer_bases)[lsa_rank]
+                            : window.win_base + ((uint64_t{window.stride_4g} * lsa_rank) << 32);
+  return global_pointer<T>(base + offset);
 }
 
 template <CCO_COOP C>

@@ -77,8 +77,8 @@ CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-/// What one load or store instruction moves at most.
-struct alignas(16) Vector16 {
+/// What one load or store instruction moves at most. May alias the caller's types.
+struct __attribute__((may_alias, aligned(16))) Vector16 {
   uint32_t lane[4];
 };
 

@@ -80,8 +80,9 @@ CCO_DEVICE T* global_pointer(uint64_t address) {
   return (T*)(T __attribute__((address_space(1)))*)address;
 }
 
-/// What one load or store instruction moves at most. (As a struct, arrays of it stay in scratch.)
-using Vector16 = uint32_t __attribute__((ext_vector_type(4)));
+/// What one load or store instruction moves at most. May alias the caller's types. (Not a struct:
+/// arrays of it would stay in scratch memory.)
+using Vector16 = uint32_t __attribute__((ext_vector_type(4), may_alias));
 
 /// The block's dynamic shared memory, 16-byte aligned.
 CCO_DEVICE void* dynamic_shared_memory() {

@@ -10,21 +10,21 @@
 
 namespace cco::device {
 
-CCO_DEVICE uint32_t thread_index() { return host::this_thread.thread_index; }
-CCO_DEVICE uint32_t thread_count() { return host::this_thread.thread_count; }
-CCO_DEVICE uint32_t block_index() { return host::this_thread.block_index; }
-CCO_DEVICE uint32_t block_count() { return host::this_thread.block_count; }
+CCO_DEVICE uint32_t thread_index() { return cco_host_thread.thread_index; }
+CCO_DEVICE uint32_t thread_count() { return cco_host_thread.thread_count; }
+CCO_DEVICE uint32_t block_index() { return cco_host_thread.block_index; }
+CCO_DEVICE uint32_t block_count() { return cco_host_thread.block_count; }
 CCO_DEVICE uint32_t warp_size() { return host::kWarpSize; }
 
 // A thread outside any launch is a block of one.
 CCO_DEVICE bool warp_any(bool mine) {
-  const host::Thread& self = host::this_thread;
+  const host::Thread& self = cco_host_thread;
   if (self.block == nullptr) return mine;
   return self.block->warps[self.thread_index / host::kWarpSize]->any(mine);
 }
 CCO_DEVICE void warp_sync() { warp_any(false); }
 CCO_DEVICE bool block_any(bool mine) {
-  const host::Thread& self = host::this_thread;
+  const host::Thread& self = cco_host_thread;
   return self.block == nullptr ? mine : self.block->all.any(mine);
 }
 CCO_DEVICE void block_sync() { block_any(false); }
@@ -45,7 +45,7 @@ constexpr uint32_t kClockReadsPerAbortRead = 1;
 [[noreturn]] inline void check_failed(const char* what, uint64_t value, uint64_t limit) {
   std::fprintf(stderr, "cco/device: %s: %llu, limit %llu (block %u, thread %u)\n", what,
                static_cast<unsigned long long>(value), static_cast<unsigned long long>(limit),
-               host::this_thread.block_index, host::this_thread.thread_index);
+               cco_host_thread.block_index, cco_host_thread.thread_index);
   std::abort();
 }
 
@@ -56,9 +56,14 @@ CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
 
+/// What one load or store instruction moves at most on GPUs. May alias the caller's types.
+struct __attribute__((may_alias, aligned(16))) Vector16 {
+  uint32_t lane[4];
+};
+
 /// The block's dynamic shared memory, 16-byte aligned.
 CCO_DEVICE void* dynamic_shared_memory() {
-  const host::Thread& self = host::this_thread;
+  const host::Thread& self = cco_host_thread;
   return self.block == nullptr ? nullptr : self.block->shared.get();
 }
 

@@ -43,6 +43,6 @@ for group in cco cco-admin; do
   grep -Eq "^[ug] $group " "$root/systemd/cco.sysusers" || { echo "sysusers does not make $group" >&2; exit 1; }
 done
 grep -q '^d /run/cco 0755 cco cco' "$root/systemd/cco.tmpfiles"
-mkdir -p "$work/root/etc"
-said=$(systemd-sysusers --root="$work/root" "$root/systemd/cco.sysusers" 2>&1) || { echo "$said" >&2; exit 1; }
-grep -q '^cco:' "$work/root/etc/passwd" && grep -q '^cco-admin:' "$work/root/etc/group"
+mkdir -p "$work/tree/etc"
+said=$(systemd-sysusers --root="$work/tree" "$root/systemd/cco.sysusers" 2>&1) || { echo "$said" >&2; exit 1; }
+grep -q '^cco:' "$work/tree/etc/passwd" && grep -q '^cco-admin:' "$work/tree/etc/group"

@@ -23,11 +23,15 @@ auto find_overlap(const Table& table, uint64_t address, uint64_t size_bytes) {
 
 }  // namespace
 
-AddressTable::Range AddressTable::remove_range(uint64_t address) {
+std::optional<AddressTable::Range> AddressTable::remove_range(uint64_t address) {
   auto found = ranges_.find(address);
   CCO_ASSERT(found != ranges_.end());
   const Range range = found->second;
-  CCO_ASSERT(find_overlap(mappings_, address, range.size_bytes) == mappings_.end());
+  if (const auto left = find_overlap(mappings_, address, range.size_bytes);
+      left != mappings_.end()) {
+    CCO_ASSERT(left->second.stuck);
+    return std::nullopt;
+  }
   ranges_.erase(found);
   return range;
 }

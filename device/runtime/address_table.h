@@ -29,8 +29,9 @@ class AddressTable {
   };
 
   void add_range(uint64_t address, const Range& range) { ranges_.emplace(address, range); }
-  /// Everything mapped in it is gone: a broken promise of ours otherwise.
-  Range remove_range(uint64_t address);
+  /// Everything mapped in it is gone: a broken promise of ours otherwise. Nothing if an unmap
+  /// failed in it: such a range stays out of use.
+  std::optional<Range> remove_range(uint64_t address);
 
   /// INVALID_ARGUMENT: not inside one reserved range. ALREADY_EXISTS: overlaps a mapping.
   absl::Status check_free(uint64_t address, uint64_t size_bytes) const;

@@ -1,9 +1,7 @@
 #include "device/runtime/hip_dialect.h"
 
+#include <poll.h>
 #include <sys/stat.h>
-
-#include <chrono>
-#include <thread>
 
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
@@ -96,7 +94,8 @@ vmm::Result HipDialect::try_allocation(int device, const vmm::AllocationProp& pr
       if (result == vmm::kSuccess) {
         const vmm::AccessDesc access = {{vmm::kLocationDevice, device}, vmm::kAccessReadWrite};
         result = set_access(api_, address, size_bytes, access);
-        api_.unmap(address, size_bytes);
+        if (api_.unmap(address, size_bytes) != vmm::kSuccess)
+          return vmm::kInvalidValue;  // The range stays taken.
       }
       api_.free_range(address, size_bytes);
     }
@@ -165,7 +164,7 @@ vmm::Result HipDialect::set_access(const vmm::Api& api, vmm::Address address, ui
                                    const vmm::AccessDesc& access) {
   vmm::Result result = api.set_access(address, size_bytes, &access, 1);
   for (int i = 0; i < kMoreTries && result != vmm::kSuccess; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1 << i));
+    ::poll(nullptr, 0, 1 << i);  // Milliseconds; no event tells when it would succeed.
     result = api.set_access(address, size_bytes, &access, 1);
   }
   return result;

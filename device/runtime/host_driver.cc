@@ -264,8 +264,9 @@ void HostDriver::release(GpuAllocationId id) noexcept {
 
 void HostDriver::free_range(uint64_t address, uint64_t) noexcept {
   absl::MutexLock lock(&mutex_);
-  const AddressTable::Range range = addresses_.remove_range(address);
-  CCO_ASSERT(::munmap(pointer(range.system_address), range.system_size_bytes) == 0);
+  const std::optional<AddressTable::Range> range = addresses_.remove_range(address);
+  CCO_ASSERT(range.has_value());
+  CCO_ASSERT(::munmap(pointer(range->system_address), range->system_size_bytes) == 0);
 }
 
 void HostDriver::unmap(uint64_t address, uint64_t size_bytes) noexcept {

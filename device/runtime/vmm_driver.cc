@@ -227,13 +227,14 @@ void VmmDriver::release(GpuAllocationId id) noexcept {
 }
 
 void VmmDriver::free_range(uint64_t address, uint64_t) noexcept {
-  AddressTable::Range range;
+  std::optional<AddressTable::Range> range;
   {
     absl::MutexLock lock(&mutex_);
     range = addresses_.remove_range(address);
   }
-  dialect_->run(range.device,
-                [&] { return api_.free_range(range.system_address, range.system_size_bytes); });
+  if (!range.has_value()) return;
+  dialect_->run(range->device,
+                [&] { return api_.free_range(range->system_address, range->system_size_bytes); });
 }
 
 void VmmDriver::unmap(uint64_t address, uint64_t size_bytes) noexcept {
@@ -244,9 +245,13 @@ void VmmDriver::unmap(uint64_t address, uint64_t size_bytes) noexcept {
     CCO_ASSERT(mapped != nullptr);
     device = mapped->memory_device;
   }
-  dialect_->run(device, [&] { return api_.unmap(address, size_bytes); });
-  absl::MutexLock lock(&mutex_);  // Only now: until here, nobody may map over it.
-  addresses_.remove_mapping(address);
+  const vmm::Result result = dialect_->run(device, [&] { return api_.unmap(address, size_bytes); });
+  absl::MutexLock lock(&mutex_);
+  if (result == vmm::kSuccess) {
+    addresses_.remove_mapping(address);  // Only now: until here, nobody may map over it.
+  } else {
+    addresses_.find_mapping(address, size_bytes)->stuck = true;
+  }
 }
 
 }  // namespace cco

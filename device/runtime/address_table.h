@@ -26,6 +26,7 @@ class AddressTable {
     uint64_t size_bytes = 0;
     int memory_device = 0;  ///< Where the memory is.
     uint64_t writers = 0;   ///< Host only: bit per device that may write.
+    bool stuck = false;     ///< The library refused to unmap it.
   };
 
   void add_range(uint64_t address, const Range& range) { ranges_.emplace(address, range); }

@@ -150,7 +150,8 @@ absl::Status wait_readable(BorrowedFd socket, std::chrono::milliseconds timeout)
   }
 }
 
-absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type) {
+absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type,
+                                      std::chrono::milliseconds timeout) {
   if (path.empty() || path.size() > kMaxSocketPathBytes) {
     return absl::InvalidArgumentError(absl::StrCat("socket path '", path, "' has ", path.size(),
                                                    " bytes; it takes 1 to ", kMaxSocketPathBytes,
@@ -161,10 +162,16 @@ absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type) 
     return absl::ResourceExhaustedError(absl::StrCat(
         "socket for ", path, ": ", std::strerror(errno), " (", descriptor_limit(), ")"));
   }
+  const timeval send_timeout{timeout.count() / 1000, timeout.count() % 1000 * 1000};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof send_timeout);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
+  int result;
+  do {
+    result = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  } while (result < 0 && errno == EINTR);
+  if (result == 0) return fd;
   const int error = errno;
   const std::string what = absl::StrCat("connect to ", path, ": ", std::strerror(error), ". ");
   switch (error) {

@@ -61,9 +61,12 @@ absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket);
 absl::Status wait_readable(BorrowedFd socket, std::chrono::milliseconds timeout);
 
 /// A close-on-exec Unix socket connected to `path`. The message says why not, and what to check.
+/// `timeout` bounds the wait for room in the listener's queue, and later each blocking send.
 /// INVALID_ARGUMENT: the path is over 107 bytes. NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED: see the
 /// message.
-absl::StatusOr<UniqueFd> connect_unix(const std::string& path, int socket_type);
+absl::StatusOr<UniqueFd> connect_unix(
+    const std::string& path, int socket_type,
+    std::chrono::milliseconds timeout = std::chrono::milliseconds(5000));
 
 /// Path of the fd channel that belongs to an RPC socket: "/run/cco/memd.sock" ->
 /// "/run/cco/memd-fd.sock".

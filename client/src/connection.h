@@ -5,14 +5,14 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "cco/memd/v1/memd.grpc.pb.h"
 #include "client/base/fd_frame.h"
 #include "client/base/unique.h"
+#include "client/src/fork_guard.h"
+#include "client/src/gate.h"
 
 namespace cco {
 
@@ -21,7 +21,10 @@ namespace v1 = ::cco::memd::v1;
 /// Thread safe.
 class Connection {
  public:
-  /// Connects both channels and opens the session. `timeout` also bounds each exchange on the fd channel.
+  ~Connection();
+
+  /// Connects both channels and opens the session, all within `timeout`, which later bounds each exchange on the fd
+  /// channel. FAILED_PRECONDITION: this process was forked from one that had a connection.
   static absl::StatusOr<std::unique_ptr<Connection>> open(const std::string& socket_path,
                                                           std::chrono::milliseconds timeout);
 
@@ -32,8 +35,8 @@ class Connection {
   using Method = grpc::Status (v1::MemdService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
   /// One call with the session's token. Ends within `timeout` plus a second of grace, in which the daemon's own
-  /// DEADLINE_EXCEEDED, which knows more, may still come. The status carries the rank of the ErrorDetail (see
-  /// error_rank()).
+  /// DEADLINE_EXCEEDED, which knows more, may still come. The status carries the ErrorDetail, if the daemon sent one
+  /// (see error_rank(), answered_by_daemon()).
   template <typename Request, typename Response>
   absl::Status call(Method<Request, Response> method, const Request& request, Response* response,
                     std::chrono::milliseconds timeout) {
@@ -59,22 +62,34 @@ class Connection {
   Connection() = default;
   void prepare(grpc::ClientContext* context, std::chrono::milliseconds timeout) const;
   absl::Status finish(const grpc::Status& status, std::chrono::milliseconds timeout) const;
+  absl::Status open_fd_channel(std::chrono::milliseconds timeout);
+  absl::Status open_rpc_channel(std::chrono::milliseconds timeout);
   absl::StatusOr<FdFrame> exchange(FdFrameType type, const std::string& payload, const UniqueFd* fd,
-                                   FdFrameType expected);
+                                   FdFrameType expected, std::chrono::milliseconds timeout);
+  absl::Status not_answered(std::chrono::milliseconds timeout) const;
 
   std::string socket_path_;
   std::chrono::milliseconds timeout_{};
   uint64_t incarnation_ = 0;
   std::string token_;
-  std::mutex fd_mutex_;  // One exchange at a time on the fd channel.
-  UniqueFd fd_channel_ ABSL_GUARDED_BY(fd_mutex_);
+  Gate fd_gate_;  // One exchange at a time on the fd channel.
+  UniqueFd fd_channel_;
+  // Inside fd_gate_: requests without an answer so far. Answers come in order, so late ones are skipped by number.
+  int awaited_answers_ = 0;
+  // gRPC owns this descriptor and may close it; the inode tells whether the number still means our socket.
+  int rpc_fd_ = -1;
+  uint64_t rpc_inode_ = 0;
   std::unique_ptr<v1::MemdService::Stub> stub_;
+  std::unique_ptr<ForkRegistration> fork_registration_;
 };
 
 /// The rank an error is about, or -1.
 int error_rank(const absl::Status& status);
 /// A status that says which rank it is about.
 absl::Status with_error_rank(absl::Status status, int rank);
+
+/// Whether the daemon itself decided this. False: nothing is known of the outcome, the call may have been carried out.
+bool answered_by_daemon(const absl::Status& status);
 
 /// 16 random bytes for a mutation's request_id.
 std::string new_request_id();

@@ -1,0 +1,401 @@
+// The C interface: translates, and decides nothing.
+#include <fcntl.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "cco/cco.h"
+#include "client/base/status_macros.h"
+#include "client/src/c_support.h"
+#include "client/src/client.h"
+#include "client/src/comm.h"
+#include "client/src/environment.h"
+#include "client/src/group.h"
+#include "client/src/group_options.h"
+#include "client/src/handle_table.h"
+#include "client/src/window.h"
+
+namespace cco::client {
+namespace {
+
+constexpr uint32_t kDefaultTimeoutMs = 5000;
+constexpr uint64_t kExternalAlignmentBytes = 16;
+
+// Lives as long as the process: handles are still destroyed by destructors at exit.
+HandleTable& table() {
+  static HandleTable& table = *new HandleTable([] {
+    uint64_t pattern = 0;
+    std::memcpy(&pattern, random_bytes(sizeof pattern).data(), sizeof pattern);
+    return pattern;
+  }());
+  return table;
+}
+
+template <typename T>
+struct Handle;
+template <>
+struct Handle<cco_client> {
+  using Object = Client;
+  static constexpr HandleKind kKind = HandleKind::kClient;
+};
+template <>
+struct Handle<cco_group> {
+  using Object = Group;
+  static constexpr HandleKind kKind = HandleKind::kGroup;
+};
+template <>
+struct Handle<cco_window> {
+  using Object = Window;
+  static constexpr HandleKind kKind = HandleKind::kWindow;
+};
+template <>
+struct Handle<cco_comm> {
+  using Object = Comm;
+  static constexpr HandleKind kKind = HandleKind::kComm;
+};
+
+template <typename T>
+uint64_t token_of(const T* handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+template <typename T>
+absl::StatusOr<std::shared_ptr<typename Handle<T>::Object>> find(const T* handle) {
+  CCO_ASSIGN_OR_RETURN(std::shared_ptr<void> object,
+                       table().find(Handle<T>::kKind, token_of(handle)));
+  return std::static_pointer_cast<typename Handle<T>::Object>(std::move(object));
+}
+
+template <typename T>
+absl::Status publish(std::shared_ptr<typename Handle<T>::Object> object, uint64_t parent,
+                     T** handle) {
+  CCO_ASSIGN_OR_RETURN(const uint64_t token,
+                       table().add(Handle<T>::kKind, std::move(object), parent));
+  *handle = reinterpret_cast<T*>(token);
+  return absl::OkStatus();
+}
+
+// Nothing can be reported from a destroy function, and a forked child only forgets.
+template <typename T, typename Farewell>
+void destroy(T* handle, Farewell farewell) noexcept {
+  if (!check_not_forked().ok()) return;
+  try {
+    const std::vector<std::shared_ptr<void>> objects =
+        table().remove(Handle<T>::kKind, token_of(handle));
+    if (!objects.empty()) {
+      farewell(*static_cast<typename Handle<T>::Object*>(objects.back().get()));
+    }
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+absl::StatusOr<WindowSpec> window_spec(const char* name, const cco_window_options* options) {
+  CCO_ASSIGN_OR_RETURN(const cco_window_options known, read_struct(options, "options"));
+  WindowSpec spec;
+  if (name != nullptr && *name != '\0') {
+    CCO_ASSIGN_OR_RETURN(spec.name, checked_name(name, "window"));
+  }
+  if (known.size_bytes == 0) return absl::InvalidArgumentError("size_bytes is 0");
+  spec.size_bytes = known.size_bytes;
+  spec.alignment_bytes = known.alignment_bytes;
+  CCO_ASSIGN_OR_RETURN(spec.timeout, Client::collective_timeout(known.timeout_ms));
+  return spec;
+}
+
+absl::Status add_external(Client& client, const cco_external_memory& memory, WindowSpec* spec) {
+  if (memory.allocation_offset % kExternalAlignmentBytes != 0 ||
+      memory.allocation_offset > memory.allocation_bytes ||
+      spec->size_bytes > memory.allocation_bytes - memory.allocation_offset) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "size_bytes %d at allocation_offset %d of an allocation of %d bytes: the window must lie "
+        "inside, at a multiple of %d",
+        spec->size_bytes, memory.allocation_offset, memory.allocation_bytes,
+        kExternalAlignmentBytes));
+  }
+  const UniqueFd fd(::fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
+  if (!fd) {
+    const std::string text = absl::StrFormat("duplicating fd %d of the external memory: %s",
+                                             memory.fd, std::strerror(errno));
+    return errno == EBADF ? absl::InvalidArgumentError(text) : absl::ResourceExhaustedError(text);
+  }
+  spec->placement = v1::PLACEMENT_EXTERNAL;
+  spec->alignment_bytes = 0;
+  spec->allocation_bytes = memory.allocation_bytes;
+  spec->allocation_offset = memory.allocation_offset;
+  CCO_ASSIGN_OR_RETURN(spec->offer, client.connection().offer(fd));
+  return absl::OkStatus();
+}
+
+void fill_info(const Group& group, cco_group_info* info) {
+  const Topology& topology = group.topology();
+  info->rank = topology.rank;
+  info->size = topology.size;
+  info->lsa_rank = topology.lsa_rank;
+  info->lsa_size = topology.lsa_size;
+  info->lsa_first = topology.lsa_first;
+  info->device = group.device();
+  info->slab_count = group.slab_count();
+  info->group_id = topology.group_id;
+  info->generation = topology.generation;
+  info->flat_base = group.flat_base();
+  info->slot_bytes = topology.slot_bytes;
+}
+
+}  // namespace
+}  // namespace cco::client
+
+using namespace cco::client;  // NOLINT: the functions below are in no namespace.
+
+extern "C" {
+
+const char* cco_error_message(void) { return last_message(); }
+
+int32_t cco_error_rank(void) { return last_rank(); }
+
+const char* cco_status_name(cco_status status) {
+  static constexpr const char* kNames[] = {"CCO_OK",
+                                           "CCO_CANCELLED",
+                                           "CCO_UNKNOWN",
+                                           "CCO_INVALID_ARGUMENT",
+                                           "CCO_DEADLINE_EXCEEDED",
+                                           "CCO_NOT_FOUND",
+                                           "CCO_ALREADY_EXISTS",
+                                           "CCO_PERMISSION_DENIED",
+                                           "CCO_RESOURCE_EXHAUSTED",
+                                           "CCO_FAILED_PRECONDITION",
+                                           "CCO_ABORTED",
+                                           "CCO_OUT_OF_RANGE",
+                                           "CCO_UNIMPLEMENTED",
+                                           "CCO_INTERNAL",
+                                           "CCO_UNAVAILABLE",
+                                           "CCO_DATA_LOSS",
+                                           "CCO_UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(status);
+  return index < std::size(kNames) ? kNames[index] : "CCO_UNKNOWN";
+}
+
+uint32_t cco_version(void) {
+  return CCO_VERSION_MAJOR * 10000 + CCO_VERSION_MINOR * 100 + CCO_VERSION_PATCH;
+}
+
+cco_status cco_client_create(const cco_client_options* options, cco_client** client) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(client, "client"));
+    cco_client_options known{};
+    if (options != nullptr) {
+      CCO_ASSIGN_OR_RETURN(known, read_struct(options, "options"));
+    }
+    CCO_ASSIGN_OR_RETURN(
+        const std::chrono::milliseconds timeout,
+        Client::collective_timeout(known.timeout_ms == 0 ? kDefaultTimeoutMs : known.timeout_ms));
+    std::string path;
+    if (known.socket_path != nullptr) {
+      path = known.socket_path;
+    } else {
+      CCO_ASSIGN_OR_RETURN(path, cco::Connection::default_socket_path());
+    }
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> made, Client::create(path, timeout));
+    return publish(std::move(made), 0, client);
+  });
+}
+
+void cco_client_destroy(cco_client* client) {
+  destroy(client, [](Client&) {});
+}
+
+cco_status cco_client_get_info(cco_client* client, cco_client_info* info) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Client> found, find(client));
+    cco_client_info known{};
+    known.gpu_count = static_cast<uint32_t>(found->driver().devices().size());
+    known.incarnation = found->connection().incarnation();
+    copy_text(found->node().version(), known.daemon_version);
+    copy_text(found->driver().name(), known.driver);
+    copy_text(found->driver().version(), known.driver_version);
+    return write_struct(known, info, "info");
+  });
+}
+
+cco_status cco_client_get_gpu(cco_client* client, int32_t device, cco_gpu_info* info) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Client> found, find(client));
+    const std::vector<cco::GpuDevice>& devices = found->driver().devices();
+    if (device < 0 || static_cast<size_t>(device) >= devices.size()) {
+      return absl::NotFoundError(absl::StrFormat(
+          "no device %d: this process sees %d, counted from 0", device, devices.size()));
+    }
+    const cco::GpuDevice& gpu = devices[static_cast<size_t>(device)];
+    cco_gpu_info known{};
+    known.device = device;
+    known.total_bytes = gpu.total_bytes;
+    known.granularity_bytes = gpu.granularity_bytes;
+    copy_text(gpu.uuid, known.uuid);
+    copy_text(gpu.pci_bus_id, known.pci_bus_id);
+    copy_text(gpu.name, known.name);
+    copy_text(gpu.arch, known.arch);
+    return write_struct(known, info, "info");
+  });
+}
+
+cco_status cco_unique_id_create(cco_unique_id* id) {
+  return guarded(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(id, "id"));
+    std::memcpy(id->bytes, cco::random_bytes(sizeof id->bytes).data(), sizeof id->bytes);
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_environment_get(cco_environment* environment) {
+  return guarded(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(environment, "environment"));
+    CCO_ASSIGN_OR_RETURN(const Environment read, read_environment());
+    cco_environment known{};
+    known.rank = read.rank;
+    known.size = read.size;
+    known.local_rank = read.local_rank;
+    known.local_size = read.local_size;
+    copy_text(read.launcher, known.launcher);
+    copy_text(read.job, known.job);
+    return write_struct(known, environment, "environment");
+  });
+}
+
+cco_status cco_group_create(cco_client* client, const cco_group_options* options,
+                            cco_group** group) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(group, "group"));
+    CCO_ASSIGN_OR_RETURN(const cco_group_options known, read_struct(options, "options"));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> found, find(client));
+    CCO_ASSIGN_OR_RETURN(
+        const Group::Options resolved,
+        resolve_group_options(known, found->driver().devices(), read_environment()));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> made, Group::create(std::move(found), resolved));
+    return publish(std::move(made), token_of(client), group);
+  });
+}
+
+void cco_group_destroy(cco_group* group) {
+  destroy(group, [](Group&) {});
+}
+
+cco_status cco_group_get_info(cco_group* group, cco_group_info* info) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    cco_group_info known{};
+    fill_info(*found, &known);
+    return write_struct(known, info, "info");
+  });
+}
+
+cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(const std::chrono::milliseconds timeout,
+                         Client::collective_timeout(timeout_ms));
+    return found->barrier(timeout);
+  });
+}
+
+cco_status cco_group_check(cco_group* group) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    return found->check();
+  });
+}
+
+cco_status cco_group_abort(cco_group* group) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    return found->abort();
+  });
+}
+
+cco_status cco_window_create(cco_group* group, const char* name, const cco_window_options* options,
+                             cco_window** window) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(window, "window"));
+    CCO_ASSIGN_OR_RETURN(const WindowSpec spec, window_spec(name, options));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> made, Window::create(std::move(found), spec));
+    return publish(std::move(made), token_of(group), window);
+  });
+}
+
+cco_status cco_window_register(cco_group* group, const char* name,
+                               const cco_window_options* options, const cco_external_memory* memory,
+                               cco_window** window) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(window, "window"));
+    CCO_ASSIGN_OR_RETURN(WindowSpec spec, window_spec(name, options));
+    CCO_ASSIGN_OR_RETURN(const cco_external_memory known, read_struct(memory, "memory"));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
+    CCO_RETURN_IF_ERROR(add_external(found->client(), known, &spec));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> made, Window::create(std::move(found), spec));
+    return publish(std::move(made), token_of(group), window);
+  });
+}
+
+void cco_window_destroy(cco_window* window) {
+  destroy(window, [](Window& last) { last.give_up(); });
+}
+
+cco_status cco_window_get_device(cco_window* window, cco_window_device* device) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(device, "device"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    *device = found->device();
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_window_get_device_pointer(cco_window* window, const cco_window_device** pointer) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(pointer, "pointer"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    *pointer = reinterpret_cast<const cco_window_device*>(found->device_pointer());
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_t offset,
+                                  void** address) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(address, "address"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    CCO_ASSIGN_OR_RETURN(const uint64_t value, found->address(lsa_rank, offset));
+    *address = reinterpret_cast<void*>(value);
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_comm_create(cco_group* group, const cco_comm_options* options, cco_comm** comm) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(comm, "comm"));
+    CCO_ASSIGN_OR_RETURN(const cco_comm_options known, read_struct(options, "options"));
+    CCO_ASSIGN_OR_RETURN(const std::chrono::milliseconds timeout,
+                         Client::collective_timeout(known.timeout_ms));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Comm> made,
+                         Comm::create(std::move(found), {.signal_count = known.signal_count,
+                                                         .barrier_count = known.barrier_count,
+                                                         .timeout = timeout}));
+    return publish(std::move(made), token_of(group), comm);
+  });
+}
+
+void cco_comm_destroy(cco_comm* comm) {
+  destroy(comm, [](Comm& last) { last.give_up(); });
+}
+
+cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(device, "device"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> found, find(comm));
+    *device = found->device();
+    return absl::OkStatus();
+  });
+}
+
+}  // extern "C"

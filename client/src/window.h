@@ -1,0 +1,65 @@
+// One rank's use of a window.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cco/device/abi.h"
+#include "client/src/group.h"
+
+namespace cco::client {
+
+struct WindowSpec {
+  std::string name;  ///< Empty: matched by order.
+  uint64_t size_bytes = 0;
+  uint64_t alignment_bytes = 0;
+  std::chrono::milliseconds timeout{};
+  v1::Placement placement = v1::PLACEMENT_HEAP;
+  std::string offer;  ///< With PLACEMENT_EXTERNAL, as the next two.
+  uint64_t allocation_bytes = 0;
+  uint64_t allocation_offset = 0;
+};
+
+/// Thread safe: constant once made.
+class Window {
+ public:
+  /// Collective.
+  static absl::StatusOr<std::shared_ptr<Window>> create(std::shared_ptr<Group> group,
+                                                        const WindowSpec& spec);
+  /// The same, matched by order, for a caller whose turn it is.
+  static absl::StatusOr<std::shared_ptr<Window>> create_in_turn(std::shared_ptr<Group> group,
+                                                                const Gate::Pass& turn,
+                                                                const WindowSpec& spec);
+
+  /// Tells the daemon that this rank has no more use for it. Not needed when the group ends too.
+  void give_up();
+
+  Group& group() { return *group_; }
+  const cco_window_device& device() const { return device_; }
+  uint64_t device_pointer() const { return device_pointer_; }
+  /// OUT_OF_RANGE: no such rank, or offset >= size.
+  absl::StatusOr<uint64_t> address(uint32_t lsa_rank, uint64_t offset) const;
+
+ private:
+  explicit Window(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  /// From the daemon's answer: maps what is not mapped yet. The window is given up if that fails.
+  static absl::StatusOr<std::shared_ptr<Window>> build(std::shared_ptr<Group> group,
+                                                       const WindowSpec& spec,
+                                                       const v1::CreateWindowResponse& answer);
+  absl::Status place(const WindowSpec& spec, const v1::CreateWindowResponse& answer);
+  absl::Status write_descriptor(uint64_t descriptor_offset);
+
+  const std::shared_ptr<Group>
+      group_;  // Co-owned by its windows, so that calls in progress end well.
+  uint64_t window_id_ = 0;
+  std::optional<uint32_t> own_slab_;  // Of external memory: mapped for this window alone.
+  cco_window_device device_{};
+  uint64_t device_pointer_ = 0;
+  std::vector<uint64_t> peer_bases_;  // By LSA rank.
+};
+
+}  // namespace cco::client

@@ -105,21 +105,19 @@ void Connection::prepare(grpc::ClientContext* context, std::chrono::milliseconds
 absl::Status Connection::finish(const grpc::Status& status,
                                 std::chrono::milliseconds timeout) const {
   if (status.ok()) return absl::OkStatus();
-  const absl::StatusCode code = known_code(status.error_code());
-  v1::ErrorDetail detail;
-  if (!status.error_details().empty() && detail.ParseFromString(status.error_details())) {
-    absl::Status result(code, status.error_message());
+  absl::Status result(known_code(status.error_code()), status.error_message());
+  if (!status.error_details().empty()) {
     result.SetPayload(kErrorDetailUrl, absl::Cord(status.error_details()));
-    return result;
   }
-  if (code == absl::StatusCode::kDeadlineExceeded) return not_answered(timeout + kGrace);
-  if (code == absl::StatusCode::kUnavailable) {
-    return absl::UnavailableError(
-        absl::StrCat("cco-memd at ", socket_path_, " has gone (", status.error_message(),
-                     "). Is it restarting? Make a new client once it runs"));
+  if (answered_by_daemon(result)) return result;
+  if (absl::IsDeadlineExceeded(result)) return not_answered(timeout + kGrace);
+  if (absl::IsUnavailable(result)) {
+    return absl::UnavailableError(absl::StrCat("cco-memd at ", socket_path_, " has gone (",
+                                               status.error_message(),
+                                               "). Is it restarting? Make a new client once it runs"));
   }
-  return absl::Status(code, absl::StrCat("the call to cco-memd at ", socket_path_,
-                                         " failed: ", status.error_message()));
+  return absl::Status(result.code(), absl::StrCat("the call to cco-memd at ", socket_path_,
+                                                  " failed: ", status.error_message()));
 }
 
 absl::Status Connection::not_answered(std::chrono::milliseconds timeout) const {
@@ -198,7 +196,19 @@ absl::Status with_error_rank(absl::Status status, int rank) {
 }
 
 bool answered_by_daemon(const absl::Status& status) {
-  return status.ok() || status.GetPayload(kErrorDetailUrl).has_value();
+  if (status.GetPayload(kErrorDetailUrl).has_value()) return true;
+  // With these gRPC itself ends a call. The daemon uses the first two only with a detail that is not
+  // empty, and the others not at all.
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::string new_request_id() { return random_bytes(16); }

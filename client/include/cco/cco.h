@@ -2,7 +2,9 @@
  *
  * Handles. All handles are opaque tokens, checked on every call: null, freed and foreign ones give
  * CCO_INVALID_ARGUMENT, never a crash. Every destroy function takes null and freed handles, may be called in any order
- * and never fails. A handle may be used from any thread.
+ * and never fails. A handle may be used from any thread; a call that is running in another thread keeps what it uses
+ * until it ends. Calls matched by order (barriers, communicators, unnamed windows) are made one at a time by a rank:
+ * a second one at the same time gets CCO_FAILED_PRECONDITION.
  *
  * Errors. A function that returns something other than CCO_OK has changed nothing, has left its outputs untouched, and
  * has put a text that names the cause and the next step into cco_error_message() of the calling thread.
@@ -13,7 +15,9 @@
  * Every function that talks to the daemon may also return
  *   CCO_UNAVAILABLE         cco-memd has gone, or is stopping
  *   CCO_DEADLINE_EXCEEDED   cco-memd has not answered in time; it may be stopped
- *   CCO_FAILED_PRECONDITION the process was forked after the client was made: the child makes a client of its own
+ *   CCO_FAILED_PRECONDITION this process was forked from one that had made a client. Such a child can use neither the
+ *                           parent's handles nor make a client (gRPC and GPU contexts do not survive a fork): fork
+ *                           first, or exec. Its destroy functions do nothing, and it keeps no session alive.
  *   CCO_RESOURCE_EXHAUSTED  a limit of the daemon or of this process; the message names it
  * and every collective one CCO_ABORTED: a rank is lost, or somebody called cco_group_abort(); see cco_error_rank(). */
 #ifndef CCO_CCO_H_
@@ -132,17 +136,18 @@ typedef struct cco_environment {
   uint32_t struct_size; /* in: sizeof(cco_environment) of the caller */
   uint32_t rank;
   uint32_t size;
-  uint32_t local_rank;  /* on this node */
-  uint32_t local_size;
+  uint32_t local_rank;  /* on this node; rank, if the launcher does not say */
+  uint32_t local_size;  /* size, if the launcher does not say */
   char launcher[16];    /* "cco", "torchrun", "openmpi", "pmi", "slurm": whose variables these are */
-  char job[64];         /* the launcher's name for this job, usable as a group's name */
+  char job[64];         /* names this job, usable as a group's name: CCO_JOB as it is, else "<launcher>-<id>", the id
+                           hashed if it is too long; empty if the launcher gives none */
 } cco_environment;
 /* What the launcher says of this process. The first of these whose variables are set:
  *   cco       CCO_RANK CCO_SIZE [CCO_LOCAL_RANK CCO_LOCAL_SIZE CCO_JOB]
  *   torchrun  RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE TORCHELASTIC_RUN_ID, or MASTER_ADDR and MASTER_PORT]
  *   openmpi   OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE [OMPI_COMM_WORLD_LOCAL_RANK _LOCAL_SIZE, PMIX_NAMESPACE]
- *   pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS, PMI_JOBID or HYDI_CONTROL_FD]
- *   slurm     SLURM_PROCID SLURM_NTASKS [SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE, SLURM_JOB_ID SLURM_STEP_ID]
+ *   pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS, PMI_JOBID]
+ *   slurm     SLURM_PROCID SLURM_NTASKS [SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE with SLURM_NODEID, SLURM_JOB_ID SLURM_STEP_ID]
  *
  * CCO_NOT_FOUND         no launcher's variables are set
  * CCO_INVALID_ARGUMENT  they are set and make no sense: one is missing, no number, or rank >= size */
@@ -160,7 +165,7 @@ typedef struct cco_group_options {
   const cco_unique_id* unique_id; /* null: `name` counts */
   uint64_t slot_bytes;            /* address space per rank, a multiple of 4 GiB, the same on every rank; 0: the
                                      largest GPU's memory rounded up */
-  uint32_t timeout_ms;            /* 0: the daemon's default, one minute */
+  uint32_t timeout_ms;            /* 0: one minute */
   uint32_t reserved;              /* zero */
 } cco_group_options;
 
@@ -193,7 +198,7 @@ typedef struct cco_group_info {
 } cco_group_info;
 CCO_API cco_status cco_group_get_info(cco_group* group, cco_group_info* info);
 
-/* Waits for all ranks. Collective; does not wait for kernels. timeout_ms 0: the daemon's default. */
+/* Waits for all ranks. Collective; does not wait for kernels. timeout_ms 0: one minute. */
 CCO_API cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms);
 
 /* CCO_OK while all is well, else CCO_ABORTED with the cause. Reads a word of shared memory: cheap, and needs no
@@ -207,7 +212,7 @@ CCO_API cco_status cco_group_abort(cco_group* group);
 
 typedef struct cco_window_options {
   uint32_t struct_size;     /* sizeof(cco_window_options) of the caller */
-  uint32_t timeout_ms;      /* 0: the daemon's default */
+  uint32_t timeout_ms;      /* 0: one minute */
   uint64_t size_bytes;      /* per rank, the same on every rank; any size from 1 */
   uint64_t alignment_bytes; /* a power of two, 256..1 GiB; 0: 256 */
 } cco_window_options;
@@ -255,7 +260,7 @@ typedef struct cco_comm_options {
   uint32_t struct_size;   /* sizeof(cco_comm_options) of the caller */
   uint32_t signal_count;  /* 8-byte signals per rank, 0..65536 */
   uint32_t barrier_count; /* LSA barriers that may be in use at once, 0..4096 */
-  uint32_t timeout_ms;    /* 0: the daemon's default */
+  uint32_t timeout_ms;    /* 0: one minute */
 } cco_comm_options;
 
 /* Makes a device communicator: signals and barriers in the control region, zero on every rank when any rank returns.

@@ -1,0 +1,233 @@
+// C++ owners over cco.h: header-only, C++17, nothing but the standard library.
+//
+// Each class owns one handle: empty after default construction and after being moved from; its destructor ends what it
+// owns. create() is cco_*_create(): it returns the status, and on failure leaves `*result` alone. Errors in full:
+// cco_error_message(), or or_throw().
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+
+#include "cco/cco.h"
+
+namespace cco {
+
+/// What or_throw() throws.
+class Error : public std::runtime_error {
+ public:
+  Error(cco_status status, const char* message, int32_t rank)
+      : std::runtime_error(message), status_(status), rank_(rank) {}
+  cco_status status() const { return status_; }
+  int32_t rank() const { return rank_; }  ///< The rank it is about; -1: none.
+
+ private:
+  cco_status status_;
+  int32_t rank_;
+};
+
+/// For callers who prefer exceptions; the library itself never throws. On the thread that made the call.
+inline void or_throw(cco_status status) {
+  if (status != CCO_OK) throw Error(status, cco_error_message(), cco_error_rank());
+}
+
+namespace detail {
+
+/// Move-only owner of one handle.
+template <typename Handle, void (*destroy)(Handle*)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle* handle) : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owner& operator=(Owner&& other) noexcept {
+    if (this != &other) destroy(std::exchange(handle_, std::exchange(other.handle_, nullptr)));
+    return *this;
+  }
+  ~Owner() { destroy(handle_); }
+  Handle* get() const { return handle_; }
+
+ private:
+  Handle* handle_ = nullptr;
+};
+
+}  // namespace detail
+
+/// This process's session with the node's daemon.
+class Client {
+ public:
+  struct Options {
+    const char* socket_path = nullptr;  ///< $CCO_SOCKET, else /run/cco/memd.sock.
+    uint32_t timeout_ms = 0;            ///< For calls that wait for no other rank; 0: 5000.
+  };
+
+  [[nodiscard]] static cco_status create(const Options& options, Client* result) {
+    const cco_client_options raw{sizeof raw, options.timeout_ms, options.socket_path};
+    cco_client* made = nullptr;
+    const cco_status status = cco_client_create(&raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_client, cco_client_destroy>(made);
+    return status;
+  }
+
+  [[nodiscard]] cco_status get_info(cco_client_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_client_get_info(get(), info);
+  }
+  [[nodiscard]] cco_status get_gpu(int32_t device, cco_gpu_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_client_get_gpu(get(), device, info);
+  }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_client* get() const { return handle_.get(); }
+
+ private:
+  detail::Owner<cco_client, cco_client_destroy> handle_;
+};
+
+/// One rank's membership in a group.
+class Group {
+ public:
+  struct Options {
+    uint32_t rank = CCO_RANK_FROM_ENVIRONMENT;
+    uint32_t size = 0;                          ///< Ignored with CCO_RANK_FROM_ENVIRONMENT.
+    int32_t device = CCO_DEVICE_BY_LOCAL_RANK;  ///< Whose memory this rank brings.
+    const char* gpu_uuid = nullptr;             ///< The same by UUID; null: `device` counts.
+    const char* name = nullptr;                 ///< Or unique_id; neither: the launcher's job.
+    const cco_unique_id* unique_id = nullptr;
+    uint64_t slot_bytes = 0;                    ///< 0: the largest GPU's memory rounded up.
+    uint32_t timeout_ms = 0;                    ///< 0: one minute.
+  };
+
+  /// Collective.
+  [[nodiscard]] static cco_status create(const Client& client, const Options& options, Group* result) {
+    cco_group_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.rank = options.rank;
+    raw.size = options.size;
+    raw.device = options.device;
+    raw.gpu_uuid = options.gpu_uuid;
+    raw.name = options.name;
+    raw.unique_id = options.unique_id;
+    raw.slot_bytes = options.slot_bytes;
+    raw.timeout_ms = options.timeout_ms;
+    cco_group* made = nullptr;
+    const cco_status status = cco_group_create(client.get(), &raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_group, cco_group_destroy>(made);
+    return status;
+  }
+
+  /// Waits for all ranks. Collective; 0: one minute.
+  [[nodiscard]] cco_status barrier(uint32_t timeout_ms = 0) const {
+    return cco_group_barrier(get(), timeout_ms);
+  }
+  /// CCO_ABORTED once a rank is lost or somebody aborted. Cheap.
+  [[nodiscard]] cco_status check() const { return cco_group_check(get()); }
+  /// Ends the group's calls and device waits, on every rank, for good.
+  [[nodiscard]] cco_status abort() const { return cco_group_abort(get()); }
+  [[nodiscard]] cco_status get_info(cco_group_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_group_get_info(get(), info);
+  }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_group* get() const { return handle_.get(); }
+
+ private:
+  detail::Owner<cco_group, cco_group_destroy> handle_;
+};
+
+/// One rank's use of a window: the same range of the symmetric heap on every rank.
+class Window {
+ public:
+  struct Options {
+    uint64_t size_bytes = 0;       ///< Required.
+    uint64_t alignment_bytes = 0;  ///< A power of two; 0: 256.
+    uint32_t timeout_ms = 0;       ///< 0: one minute.
+  };
+
+  /// Collective. With a null or empty name matched by order.
+  [[nodiscard]] static cco_status create(const Group& group, const char* name, const Options& options,
+                                         Window* result) {
+    const cco_window_options raw = raw_options(options);
+    cco_window* made = nullptr;
+    return keep(cco_window_create(group.get(), name, &raw, &made), made, result);
+  }
+
+  struct ExternalMemory {
+    int fd = -1;                     ///< Borrowed.
+    uint64_t allocation_bytes = 0;   ///< Of the whole allocation.
+    uint64_t allocation_offset = 0;  ///< Where in it the window begins, a multiple of 16.
+  };
+
+  /// Collective: a window of memory that each rank already has.
+  [[nodiscard]] static cco_status register_memory(const Group& group, const char* name, const Options& options,
+                                                  const ExternalMemory& memory, Window* result) {
+    const cco_window_options raw = raw_options(options);
+    const cco_external_memory raw_memory{sizeof raw_memory, memory.fd, memory.allocation_bytes,
+                                         memory.allocation_offset};
+    cco_window* made = nullptr;
+    return keep(cco_window_register(group.get(), name, &raw, &raw_memory, &made), made, result);
+  }
+
+  /// For kernels, by value; valid while this window is.
+  [[nodiscard]] cco_status get_device(cco_window_device* device) const {
+    return cco_window_get_device(get(), device);
+  }
+  /// The same struct in device memory.
+  [[nodiscard]] cco_status get_device_pointer(const cco_window_device** pointer) const {
+    return cco_window_get_device_pointer(get(), pointer);
+  }
+  /// Address of `offset_bytes` in an LSA rank's copy.
+  template <typename T>
+  [[nodiscard]] cco_status get_address(uint32_t lsa_rank, uint64_t offset_bytes, T** address) const {
+    void* found = nullptr;
+    const cco_status status = cco_window_get_address(get(), lsa_rank, offset_bytes, &found);
+    if (status == CCO_OK) *address = static_cast<T*>(found);
+    return status;
+  }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_window* get() const { return handle_.get(); }
+
+ private:
+  static cco_window_options raw_options(const Options& options) {
+    return {sizeof(cco_window_options), options.timeout_ms, options.size_bytes, options.alignment_bytes};
+  }
+  static cco_status keep(cco_status status, cco_window* made, Window* result) {
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
+    return status;
+  }
+
+  detail::Owner<cco_window, cco_window_destroy> handle_;
+};
+
+/// One rank's use of a device communicator.
+class Comm {
+ public:
+  struct Options {
+    uint32_t signal_count = 0;   ///< 8-byte signals per rank, up to 65536.
+    uint32_t barrier_count = 0;  ///< LSA barriers that may be in use at once, up to 4096.
+    uint32_t timeout_ms = 0;     ///< 0: one minute.
+  };
+
+  /// Collective, matched by order.
+  [[nodiscard]] static cco_status create(const Group& group, const Options& options, Comm* result) {
+    const cco_comm_options raw{sizeof raw, options.signal_count, options.barrier_count, options.timeout_ms};
+    cco_comm* made = nullptr;
+    const cco_status status = cco_comm_create(group.get(), &raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_comm, cco_comm_destroy>(made);
+    return status;
+  }
+
+  /// For kernels, by value; valid while this communicator is.
+  [[nodiscard]] cco_status get_device(cco_device_comm* device) const { return cco_comm_get_device(get(), device); }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_comm* get() const { return handle_.get(); }
+
+ private:
+  detail::Owner<cco_comm, cco_comm_destroy> handle_;
+};
+
+}  // namespace cco

@@ -30,6 +30,7 @@ has Unit StartLimitIntervalSec=60  # In [Service] systemd ignores it.
 has Unit StartLimitBurst=5
 has Service Type=notify
 has Service Restart=on-failure
+has Service "RestartPreventExitStatus=64 78"
 has Service RuntimeDirectory=cco
 has Service RuntimeDirectoryPreserve=restart
 has Service LimitNOFILE=1048576

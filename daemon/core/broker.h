@@ -1,0 +1,159 @@
+// The daemon's decisions: who may form groups, make windows, get memory; what happens when somebody
+// goes. A state machine on one thread (its Executor's) that touches the world through ports alone:
+// no lock, no system call, no protobuf.
+//
+// Sessions come and go by open_session(), close_session() (the connection ended: rights are
+// revoked, ranks are lost) and process_exited() (only now may its memory serve others). All other
+// calls are for a session that authenticate() gave.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cco/device/abi.h"
+#include "daemon/core/export_desk.h"
+#include "daemon/core/group.h"
+#include "daemon/core/limits.h"
+#include "daemon/core/session_table.h"
+#include "daemon/core/slab_table.h"
+#include "daemon/ports/executor.h"
+#include "daemon/ports/gpu_pool.h"
+#include "daemon/ports/journal.h"
+#include "daemon/ports/notice_board.h"
+
+namespace cco::memd {
+
+struct BrokerOptions {
+  Limits limits;
+  uint64_t incarnation = 0;
+  uint64_t slab_bytes = 0;               // 0: the driver's preference.
+  uint64_t control_bytes = 1024 * 1024;  // Rounded up to the granularity.
+  Milliseconds default_timeout{60000};
+  Milliseconds ticket_lifetime{10000};
+};
+
+class Broker {
+ public:
+  struct Ports {
+    Executor& executor;
+    GpuPool& gpus;
+    NoticeBoard& notices;
+    Journal& journal;
+    ExportDesk::MakeSecret make_secret;  // 16 fresh random bytes.
+  };
+  Broker(BrokerOptions options, Ports ports);
+  ~Broker();
+
+  // Sessions.
+  struct Welcome {
+    SessionId session;
+    std::string token;
+  };
+  absl::StatusOr<Welcome> open_session(const Identity& who);
+  void close_session(SessionId session);
+  void process_exited(SessionId session);
+  absl::StatusOr<Session*> authenticate(const std::string& token, const Identity& who) {
+    return sessions_.authenticate(token, who);
+  }
+  Session* session(SessionId id) { return sessions_.find(id); }
+  ExportDesk& desk() { return desk_; }
+
+  // Groups.
+  void join(Session& session, JoinRequest request, Reply<JoinResult> reply);
+  absl::Status leave(Session& session, GroupId group, uint32_t rank);
+  absl::Status abort(Session& session, GroupId group, uint32_t rank);
+  void barrier(Session& session, GroupId group, uint32_t rank, uint64_t sequence,
+               Milliseconds timeout, Reply<BarrierResult> reply);
+  absl::Status report_peers(Session& session, GroupId group, uint32_t rank,
+                            std::vector<PeerReport> peers);
+
+  // Windows.
+  void create_window(Session& session, WindowRequest request, Reply<WindowResult> reply);
+  absl::Status destroy_window(Session& session, GroupId group, uint32_t rank, WindowId window,
+                              uint64_t generation);
+  struct SlabTicket {
+    std::string ticket;
+    uint64_t size_bytes;
+    uint64_t offset;
+  };
+  absl::StatusOr<std::vector<SlabTicket>> export_slab(Session& session, GroupId group,
+                                                      uint32_t rank, uint32_t slab_index);
+
+  // Looking. `session` sees its own tenant's, operators see all.
+  struct Forming {
+    uint32_t uid;
+    std::string name;
+    std::string unique_id;
+    std::unique_ptr<Rendezvous<JoinRequest, JoinResult>> call;
+  };
+  bool may_see(const Session& session, uint32_t uid) const {
+    return session.who.is_operator || session.who.uid == uid;
+  }
+  const SessionTable& sessions() const { return sessions_; }
+  const SlabTable& slabs() const { return slabs_; }
+  const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
+  const std::map<std::pair<uint32_t, std::string>, Forming>& forming() const { return forming_; }
+  uint32_t window_count() const;
+  uint64_t slab_bytes(const Group& group, uint32_t rank) const;
+  const BrokerOptions& options() const { return options_; }
+  TimePoint now() const { return executor_.now(); }
+
+  /// The daemon stops: every call in progress and every later one ends with UNAVAILABLE.
+  void stop();
+
+ private:
+  struct Member {
+    Group* group;
+    Rank* rank;
+  };
+  absl::StatusOr<Member> find_member(const Session& session, GroupId group, uint32_t rank);
+  absl::Status check_collective(const Member& member) const;
+  absl::StatusOr<Milliseconds> check_timeout(Milliseconds timeout) const;
+
+  absl::Status check_join(const JoinRequest& request) const;
+  void form_group(const std::pair<uint32_t, std::string>& key);
+  void finish_forming(const std::pair<uint32_t, std::string>& key, std::unique_ptr<Group> group,
+                      absl::StatusOr<std::vector<SlabId>> control);
+  absl::StatusOr<std::unique_ptr<Group>> make_group(const Forming& forming);
+
+  void set_out(Group& group, uint32_t rank, MemberState state);
+  void abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank);
+  void end_calls(Group& group);
+  void review_slabs(Group& group);
+  void retire(Group& group);
+
+  absl::Status check_window(Group& group, const WindowRequest& request) const;
+  void place_window(Group& group, const std::string& key);
+  void grow_heap(Group& group, const std::string& key);
+  void import_external(Group& group, const std::string& key);
+  void finish_import(GroupId group, const std::string& key, SlabSet set,
+                     absl::StatusOr<std::vector<SlabId>> ids);
+  void finish_window(Group& group, const std::string& key, Window window);
+  void fail_window(Group& group, const std::string& key, const absl::Status& status);
+  /// The call and its group, if both are still there after an answer that took time, and every rank
+  /// still waits.
+  WindowCall* resume(GroupId group, const std::string& key);
+  void give_up(Group& group, Window& window, uint32_t rank);
+
+  BrokerOptions options_;
+  Executor& executor_;
+  NoticeBoard& notices_;
+  Journal& journal_;
+  SessionTable sessions_;
+  SlabTable slabs_;
+  ExportDesk desk_;
+  ExportDesk::MakeSecret make_secret_;
+  std::map<GroupId, std::unique_ptr<Group>> groups_;
+  std::map<std::pair<uint32_t, std::string>, Forming> forming_;  // By tenant and name or id.
+  uint64_t last_group_id_ = 0;
+  uint64_t last_window_id_ = 0;
+  uint64_t last_generation_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,338 @@
+// Broker: forming groups, leaving them, barriers.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/broker.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr uint64_t kSlotUnit = uint64_t{4} << 30;
+constexpr uint64_t kMaxSlotBytes = uint64_t{4} << 40;
+constexpr size_t kMinUniqueIdBytes = 16, kMaxUniqueIdBytes = 128, kMaxNameBytes = 127;
+constexpr Milliseconds kMaxTimeout{3'600'000};
+
+// How a forming group is called in messages.
+std::string call_name(const JoinRequest& request) {
+  return request.name.empty() ? "forming a group by unique id"
+                              : absl::StrCat("forming group '", request.name, "'");
+}
+
+}  // namespace
+
+absl::StatusOr<Milliseconds> Broker::check_timeout(Milliseconds timeout) const {
+  if (timeout.count() == 0) return options_.default_timeout;
+  if (timeout <= kMaxTimeout) return timeout;
+  return absl::InvalidArgumentError(
+      absl::StrCat("timeout_ms is ", timeout.count(), "; it takes 1 to ", kMaxTimeout.count()));
+}
+
+absl::StatusOr<Broker::Member> Broker::find_member(const Session& session, GroupId id,
+                                                   uint32_t rank) {
+  if (stopping_) return absl::UnavailableError("cco-memd is stopping");
+  const auto found = groups_.find(id);
+  if (found == groups_.end() || rank >= found->second->size() ||
+      found->second->ranks[rank].session != session.id ||
+      found->second->ranks[rank].state != MemberState::kLive) {
+    return absl::NotFoundError(
+        absl::StrCat("this process is not rank ", rank, " of a group ", number(id),
+                     ": it has never joined, has left, or the group has ended"));
+  }
+  return Member{found->second.get(), &found->second->ranks[rank]};
+}
+
+absl::Status Broker::check_collective(const Member& member) const {
+  const Group& group = *member.group;
+  if (group.abort_reason.empty()) return absl::OkStatus();
+  return about_rank(
+      absl::AbortedError(absl::StrCat("group ", number(group.id),
+                                      " has ended its collective work: ", group.abort_reason,
+                                      ". Leave it, and form a new one")),
+      *group.abort_rank);
+}
+
+absl::Status Broker::check_join(const JoinRequest& request) const {
+  const auto invalid = [](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  if (request.unique_id.empty() == request.name.empty()) {
+    return invalid("a group takes a name or a unique id, and not both");
+  }
+  if (request.name.size() > kMaxNameBytes) {
+    return invalid("the group's name has ", request.name.size(), " bytes; at most ", kMaxNameBytes,
+                   " are allowed");
+  }
+  const size_t id_bytes = request.unique_id.size();
+  if (id_bytes != 0 && (id_bytes < kMinUniqueIdBytes || id_bytes > kMaxUniqueIdBytes)) {
+    return invalid("the unique id has ", id_bytes, " bytes; it takes ", kMinUniqueIdBytes, " to ",
+                   kMaxUniqueIdBytes);
+  }
+  if (request.size == 0) return invalid("the group's size is 0; it takes at least one rank");
+  if (request.size > options_.limits.ranks_per_group) {
+    return over_limit("ranks_per_group", options_.limits.ranks_per_group,
+                      absl::StrCat("a group of ", request.size, " ranks"));
+  }
+  if (request.rank >= request.size) {
+    return invalid("rank ", request.rank, " is out of range: the group has ", request.size,
+                   " ranks, 0 to ", request.size - 1);
+  }
+  if (request.slot_bytes % kSlotUnit != 0 || request.slot_bytes > kMaxSlotBytes) {
+    return invalid("slot_bytes is ", request.slot_bytes, "; it takes a multiple of ", kSlotUnit,
+                   " (4 GiB) up to ", kMaxSlotBytes);
+  }
+  return absl::OkStatus();
+}
+
+void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply) {
+  if (stopping_) return reply(absl::UnavailableError("cco-memd is stopping"));
+  if (absl::Status status = check_join(request); !status.ok()) return reply(status);
+  const absl::StatusOr<Milliseconds> timeout = check_timeout(request.timeout);
+  if (!timeout.ok()) return reply(timeout.status());
+  const absl::StatusOr<int> gpu = slabs_.find_gpu(request.gpu_uuid);
+  if (!gpu.ok()) return reply(gpu.status());
+  request.session = session.id;
+  request.who = session.who;
+  request.gpu = *gpu;
+
+  const uint32_t uid = session.who.uid, rank = request.rank;
+  for (const auto& [id, group] : groups_) {
+    if (group->uid == uid && group->name == request.name && group->unique_id == request.unique_id) {
+      return reply(absl::AlreadyExistsError(absl::StrCat(
+          "a group of ", group->size(), " ranks with that ",
+          request.name.empty() ? "unique id" : "name", " is running (group ", number(id),
+          "): rank ", rank, " cannot join it. Wait until it has ended, or take another name")));
+    }
+  }
+  const std::pair<uint32_t, std::string> key{
+      uid, absl::StrCat(request.name.empty() ? "#" : "", request.name, request.unique_id)};
+  auto forming = forming_.find(key);
+  if (forming == forming_.end()) {
+    if (groups_.size() + forming_.size() >= options_.limits.groups) {
+      return reply(over_limit(
+          "groups", options_.limits.groups,
+          absl::StrCat(groups_.size(), " groups run and ", forming_.size(), " are forming")));
+    }
+    const auto forget_if_empty = [this, key] {
+      executor_.post([this, key] {
+        const auto found = forming_.find(key);
+        if (found != forming_.end() && found->second.call->empty() &&
+            !found->second.call->is_doing()) {
+          forming_.erase(found);
+        }
+      });
+    };
+    auto call = std::make_unique<Rendezvous<JoinRequest, JoinResult>>(
+        executor_, call_name(request), request.size, forget_if_empty);
+    forming =
+        forming_.emplace(key, Forming{uid, request.name, request.unique_id, std::move(call)}).first;
+  }
+  auto& call = *forming->second.call;
+  if (call.size() != request.size) {
+    uint32_t other = 0;
+    while (other < call.size() && !call.has(other)) ++other;
+    const absl::Status status =
+        about_rank(absl::InvalidArgumentError(
+                       absl::StrCat(call.what(), ": rank ", rank, " says it has ", request.size,
+                                    " ranks, rank ", other, " says ", call.size())),
+                   rank);
+    call.fail(status);
+    if (!call.is_doing()) forming_.erase(forming);
+    return reply(status);
+  }
+  if (call.has(rank)) {
+    return reply(about_rank(absl::AlreadyExistsError(absl::StrCat(
+                                call.what(), ": rank ", rank, " has been taken by pid ",
+                                call.args(rank).who.pid, ". Every rank joins once")),
+                            rank));
+  }
+  if (call.is_doing()) {
+    return reply(absl::UnavailableError(
+        absl::StrCat(call.what(), ": an earlier attempt is still ending; try again")));
+  }
+  call.arrive(rank, std::move(request), *timeout, std::move(reply));
+  if (call.complete()) form_group(key);
+}
+
+absl::StatusOr<std::unique_ptr<Group>> Broker::make_group(const Forming& forming) {
+  const auto& call = *forming.call;
+  uint64_t granularity = 1, largest = 0;
+  for (uint32_t rank = 0; rank < call.size(); ++rank) {
+    const GpuDevice& gpu = slabs_.gpus()[call.args(rank).gpu];
+    granularity = std::max(granularity, gpu.granularity_bytes);
+    largest = std::max(largest, gpu.total_bytes);
+  }
+  const uint64_t asked = call.args(0).slot_bytes;
+  const uint64_t slot_bytes =
+      asked != 0 ? asked : round_up(std::max<uint64_t>(largest, 1), kSlotUnit);
+  const uint64_t control_bytes =
+      round_up(std::max(options_.control_bytes, 2 * kSelfTestBytes), granularity);
+  auto group = std::make_unique<Group>(GroupId{++last_group_id_},
+                                       Heap(slot_bytes, control_bytes, granularity));
+  group->generation = ++last_generation_;
+  group->uid = forming.uid;
+  group->name = forming.name;
+  group->unique_id = forming.unique_id;
+  for (uint32_t rank = 0; rank < call.size(); ++rank) {
+    const JoinRequest& request = call.args(rank);
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<NoticePage> page, notices_.create_page(call.size()));
+    group->ranks.push_back(
+        {request.session, request.who, request.gpu, MemberState::kLive, true, std::move(page), {}});
+  }
+  return group;
+}
+
+void Broker::form_group(const std::pair<uint32_t, std::string>& key) {
+  Forming& forming = forming_.at(key);
+  auto& call = *forming.call;
+  const auto fail = [&](const absl::Status& status) {
+    call.fail(status);
+    forming_.erase(key);
+  };
+  const auto same_slot = [](const JoinRequest& a, const JoinRequest& b) {
+    return a.slot_bytes == b.slot_bytes;
+  };
+  if (const auto rank = call.first_different(same_slot); rank.has_value()) {
+    return fail(
+        about_rank(absl::InvalidArgumentError(absl::StrCat(
+                       call.what(), ": rank ", *rank, " asks for slot_bytes ",
+                       call.args(*rank).slot_bytes, ", rank 0 for ", call.args(0).slot_bytes)),
+                   *rank));
+  }
+  absl::StatusOr<std::unique_ptr<Group>> group = make_group(forming);
+  if (!group.ok()) return fail(group.status());
+  std::vector<int> gpus;
+  for (const Rank& rank : (*group)->ranks) gpus.push_back(rank.gpu);
+  const uint64_t control_bytes = (*group)->heap.control_bytes();
+  call.set_doing("the allocation of the control regions");
+  slabs_.create(
+      gpus, control_bytes, MemoryKind::kControl,
+      [this, key, group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
+        finish_forming(key, std::move(group), std::move(control));
+      });
+}
+
+void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
+                            std::unique_ptr<Group> group,
+                            absl::StatusOr<std::vector<SlabId>> control) {
+  const auto found = forming_.find(key);
+  CCO_ASSERT(found != forming_.end());  // Kept while it is doing something.
+  auto call = std::move(found->second.call);
+  forming_.erase(found);
+  absl::Status failure = control.status();
+  if (failure.ok() && !call->complete()) {
+    failure =
+        about_rank(absl::AbortedError(absl::StrCat(call->what(), ": ", rank_list(call->missing()),
+                                                   " went away while memory was being allocated")),
+                   call->missing().front());
+  }
+  std::vector<std::string> tickets;
+  for (uint32_t rank = 0; failure.ok() && rank < group->size(); ++rank) {
+    absl::StatusOr<std::string> ticket =
+        desk_.issue(group->ranks[rank].session, group->ranks[rank].notice);
+    failure = ticket.status();
+    if (ticket.ok()) tickets.push_back(*std::move(ticket));
+  }
+  if (!failure.ok()) {
+    for (SlabId id : control.ok() ? *control : std::vector<SlabId>())
+      slabs_.set_state(id, SlabState::kFreed);
+    return call->fail(failure);
+  }
+  const uint64_t control_bytes = group->heap.control_bytes();
+  SlabSet set{*std::move(control),
+              std::vector<uint64_t>(group->size(), 0),
+              std::vector<uint64_t>(group->size(), control_bytes),
+              false,
+              0,
+              0};
+  group->slabs.emplace(group->next_slab_index++, std::move(set));
+  JoinResult result{group->id, group->generation, group->heap.slot_bytes(), control_bytes, {}, {},
+                    ""};
+  for (uint32_t rank = 0; rank < group->size(); ++rank) {
+    const Rank& member = group->ranks[rank];
+    result.gpu_uuids.push_back(slabs_.gpus()[member.gpu].uuid);
+    result.pids.push_back(member.who.pid);
+    sessions_.find(member.session)->ranks.emplace(group->id, rank);
+  }
+  journal_.record(Severity::kInfo, "group_formed",
+                  absl::StrCat("group=", number(group->id), " name=\"", group->name,
+                               "\" uid=", group->uid, " ranks=", group->size()));
+  groups_.emplace(group->id, std::move(group));
+  call->finish([&](uint32_t rank) {
+    result.notice_ticket = tickets[rank];
+    return result;
+  });
+}
+
+absl::Status Broker::leave(Session& session, GroupId id, uint32_t rank) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
+  session.ranks.erase({id, rank});
+  set_out(*member.group, rank, MemberState::kLeft);
+  retire(*member.group);
+  return absl::OkStatus();
+}
+
+absl::Status Broker::abort(Session& session, GroupId id, uint32_t rank) {
+  if (stopping_) return absl::UnavailableError("cco-memd is stopping");
+  const absl::StatusOr<Member> member = find_member(session, id, rank);
+  const auto found = groups_.find(id);
+  if (!member.ok() && (found == groups_.end() || !session.who.is_operator)) {
+    return absl::NotFoundError(
+        absl::StrCat("no group ", number(id), " that this process may abort"));
+  }
+  abort_group(*found->second, CCO_ABORT_WORD(CCO_ABORT_REQUESTED, member.ok() ? rank : 0),
+              member.ok() ? absl::StrCat("rank ", rank, " aborted it")
+                          : absl::StrCat("an operator (user ", session.who.uid, ") aborted it"),
+              member.ok() ? rank : 0);
+  return absl::OkStatus();
+}
+
+void Broker::barrier(Session& session, GroupId id, uint32_t rank, uint64_t sequence,
+                     Milliseconds timeout, Reply<BarrierResult> reply) {
+  const absl::StatusOr<Member> member = find_member(session, id, rank);
+  if (!member.ok()) return reply(member.status());
+  if (absl::Status status = check_collective(*member); !status.ok()) return reply(status);
+  const absl::StatusOr<Milliseconds> checked = check_timeout(timeout);
+  if (!checked.ok()) return reply(checked.status());
+  Group& group = *member->group;
+  std::unique_ptr<BarrierCall>& call = group.barrier_calls[sequence];
+  if (call == nullptr) {
+    const auto forget_if_empty = [this, id, sequence] {
+      executor_.post([this, id, sequence] {
+        const auto found = groups_.find(id);
+        if (found == groups_.end()) return;
+        const auto call = found->second->barrier_calls.find(sequence);
+        if (call != found->second->barrier_calls.end() && call->second->empty()) {
+          found->second->barrier_calls.erase(call);
+        }
+      });
+    };
+    call = std::make_unique<BarrierCall>(executor_, absl::StrCat("barrier #", sequence),
+                                         group.size(), forget_if_empty);
+  }
+  if (call->has(rank)) {
+    return reply(absl::AlreadyExistsError(
+        absl::StrCat(call->what(), ": rank ", rank, " waits in it already, from another thread")));
+  }
+  call->arrive(rank, {}, *checked, std::move(reply));
+  if (!call->complete()) return;
+  const std::unique_ptr<BarrierCall> done = std::move(call);
+  group.barrier_calls.erase(sequence);
+  done->finish([&](uint32_t) { return BarrierResult{group.epoch}; });
+}
+
+absl::Status Broker::report_peers(Session& session, GroupId id, uint32_t rank,
+                                  std::vector<PeerReport> peers) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
+  for (PeerReport& report : peers) {
+    if (report.rank >= member.group->size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report on rank ", report.rank, " of a group of ", member.group->size()));
+    }
+    member.rank->peers[report.rank] = std::move(report);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,152 @@
+// Broker: sessions, and what their end does to groups and slabs.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/broker.h"
+
+namespace cco::memd {
+
+Broker::Broker(BrokerOptions options, Ports ports)
+    : options_(std::move(options)),
+      executor_(ports.executor),
+      notices_(ports.notices),
+      journal_(ports.journal),
+      sessions_(options_.limits),
+      slabs_(ports.gpus, options_.limits),
+      desk_(ports.executor, slabs_, options_.limits, options_.ticket_lifetime,
+            [this] { return make_secret_(); }),
+      make_secret_(std::move(ports.make_secret)) {}
+
+Broker::~Broker() { stop(); }
+
+absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who) {
+  if (stopping_) return absl::UnavailableError("cco-memd is stopping");
+  std::string token = make_secret_();
+  CCO_ASSIGN_OR_RETURN(SessionId id, sessions_.open(who, token, executor_.now()));
+  journal_.record(Severity::kDebug, "session_opened",
+                  absl::StrCat("session=", number(id), " uid=", who.uid, " pid=", who.pid));
+  return Welcome{id, std::move(token)};
+}
+
+void Broker::close_session(SessionId id) {
+  Session* session = sessions_.find(id);
+  if (session == nullptr || !session->connected) return;
+  sessions_.disconnect(id);
+  desk_.forget(id);
+  for (auto& [key, forming] : forming_) {
+    for (uint32_t rank = 0; rank < forming.call->size(); ++rank) {
+      if (forming.call->has(rank) && forming.call->args(rank).session == id) {
+        forming.call->drop(rank, absl::AbortedError("the session has ended"));
+      }
+    }
+  }
+  const bool owns_ranks = !session->ranks.empty();
+  journal_.record(owns_ranks ? Severity::kWarning : Severity::kDebug,
+                  owns_ranks ? "session_lost" : "session_closed",
+                  absl::StrCat("session=", number(id), " uid=", session->who.uid,
+                               " pid=", session->who.pid, " ranks=", session->ranks.size()));
+  for (const auto& [group, rank] : session->ranks)
+    set_out(*groups_.at(group), rank, MemberState::kLost);
+  if (!owns_ranks) sessions_.erase(id);
+}
+
+void Broker::process_exited(SessionId id) {
+  close_session(id);
+  Session* session = sessions_.find(id);
+  if (session == nullptr) return;
+  for (const auto& [group_id, rank] : std::exchange(session->ranks, {})) {
+    Group& group = *groups_.at(group_id);
+    group.ranks[rank].may_map = false;
+    review_slabs(group);
+    retire(group);
+  }
+  journal_.record(Severity::kDebug, "session_reclaimed", absl::StrCat("session=", number(id)));
+  sessions_.erase(id);
+}
+
+void Broker::set_out(Group& group, uint32_t rank, MemberState state) {
+  Rank& member = group.ranks[rank];
+  if (member.state != MemberState::kLive) return;
+  member.state = state;
+  ++group.epoch;
+  for (Rank& other : group.ranks) other.notice->set_rank_out(rank, group.epoch);
+  for (auto window = group.windows.begin(); window != group.windows.end();) {
+    give_up(group, (window++)->second, rank);
+  }
+  if (state == MemberState::kLeft) {
+    member.may_map = false;
+    if (group.abort_reason.empty()) {
+      group.abort_reason = absl::StrCat("rank ", rank, " has left the group");
+      group.abort_rank = rank;
+      end_calls(group);
+    }
+  } else {
+    abort_group(group, CCO_ABORT_WORD(CCO_ABORT_PEER_LOST, rank),
+                absl::StrCat("rank ", rank, " is lost: its process (pid ", member.who.pid,
+                             ") or connection has ended"),
+                rank);
+  }
+  review_slabs(group);
+}
+
+void Broker::abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank) {
+  if (group.abort_word != 0) return;  // Once aborted, it stays aborted, for the first reason.
+  group.abort_word = word;
+  group.abort_reason = reason;
+  group.abort_rank = rank;
+  for (Rank& member : group.ranks) member.notice->set_abort(word);
+  journal_.record(Severity::kWarning, "group_aborted",
+                  absl::StrCat("group=", number(group.id), " reason=\"", reason, "\""));
+  end_calls(group);
+}
+
+void Broker::end_calls(Group& group) {
+  const absl::Status status = check_collective({&group, nullptr});
+  for (auto call = group.window_calls.begin(); call != group.window_calls.end();) {
+    call->second->fail(status);
+    // One that waits for a GPU is erased when the GPU has answered.
+    call = call->second->is_doing() ? std::next(call) : group.window_calls.erase(call);
+  }
+  for (auto& [sequence, call] : group.barrier_calls) call->fail(status);
+  group.barrier_calls.clear();
+}
+
+void Broker::review_slabs(Group& group) {
+  for (auto& [index, set] : group.slabs) {
+    for (uint32_t rank = 0; rank < group.size(); ++rank) {
+      if (set.ids[rank] == SlabId{}) continue;  // Freed before.
+      const Rank& owner = group.ranks[rank];
+      const OwnerState owner_state = owner.state == MemberState::kLive ? OwnerState::kLive
+                                     : owner.may_map                   ? OwnerState::kLost
+                                                                       : OwnerState::kGone;
+      bool others_may_map = false;
+      for (uint32_t other = 0; other < group.size(); ++other) {
+        others_may_map |= other != rank && group.ranks[other].may_map;
+      }
+      const SlabState state = slab_state(owner_state, others_may_map);
+      slabs_.set_state(set.ids[rank], state);
+      if (state == SlabState::kFreed) set.ids[rank] = SlabId{};
+    }
+  }
+}
+
+void Broker::retire(Group& group) {
+  for (const Rank& rank : group.ranks) {
+    if (rank.may_map) return;
+  }
+  journal_.record(Severity::kInfo, "group_ended", absl::StrCat("group=", number(group.id)));
+  groups_.erase(group.id);
+}
+
+void Broker::stop() {
+  stopping_ = true;
+  const absl::Status status = absl::UnavailableError("cco-memd is stopping");
+  for (auto& [key, forming] : forming_) forming.call->fail(status);
+  for (auto& [id, group] : groups_) {
+    for (auto& [key, call] : group->window_calls) call->fail(status);
+    for (auto& [sequence, call] : group->barrier_calls) call->fail(status);
+  }
+}
+
+}  // namespace cco::memd

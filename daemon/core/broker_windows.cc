@@ -1,0 +1,439 @@
+// Broker: windows, and the slabs they need.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/broker.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr uint64_t kMaxAlignment = uint64_t{1} << 30;
+constexpr size_t kMaxNameBytes = 127;
+constexpr uint64_t kExternalAlignment = 16;
+
+const char* placement_name(Placement placement) {
+  switch (placement) {
+    case Placement::kHeap:
+      return "heap";
+    case Placement::kControl:
+      return "control region";
+    case Placement::kExternal:
+      return "external memory";
+  }
+  return "";
+}
+
+std::string describe(const WindowRequest& request) {
+  return absl::StrCat(request.size_bytes, " bytes of ", placement_name(request.placement),
+                      " at alignment ", request.alignment);
+}
+
+uint64_t descriptor_bytes(const Group& group) {
+  return sizeof(cco_window_device) + 8 * static_cast<uint64_t>(group.size());
+}
+
+}  // namespace
+
+absl::Status Broker::check_window(Group& group, const WindowRequest& request) const {
+  const auto invalid = [](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  const uint64_t room = group.heap.slot_bytes() - group.heap.control_bytes();
+  if (request.size_bytes == 0) return invalid("the window's size is 0 bytes; it takes at least 1");
+  if (request.size_bytes > room) {
+    return invalid("the window's size is ", request.size_bytes,
+                   " bytes; a slot of this group has room for ", room,
+                   ". Form the group with larger slot_bytes");
+  }
+  if ((request.alignment & (request.alignment - 1)) != 0 || request.alignment < kWindowAlignment ||
+      request.alignment > kMaxAlignment) {
+    return invalid("alignment_bytes is ", request.alignment, "; it takes a power of two from ",
+                   kWindowAlignment, " to ", kMaxAlignment);
+  }
+  if (request.name.size() > kMaxNameBytes) {
+    return invalid("the window's name has ", request.name.size(), " bytes; at most ", kMaxNameBytes,
+                   " are allowed");
+  }
+  if (request.placement == Placement::kExternal) {
+    const uint64_t granularity = group.heap.granularity_bytes();
+    if (request.allocation_bytes == 0 || request.allocation_bytes % granularity != 0) {
+      return invalid("allocation_bytes is ", request.allocation_bytes,
+                     "; it takes a multiple of the granularity, ", granularity);
+    }
+    if (request.allocation_offset > request.allocation_bytes ||
+        request.size_bytes > request.allocation_bytes - request.allocation_offset) {
+      return invalid("the window of ", request.size_bytes, " bytes at allocation_offset ",
+                     request.allocation_offset, " does not lie inside the allocation of ",
+                     request.allocation_bytes, " bytes");
+    }
+    if (request.allocation_offset % kExternalAlignment != 0) {
+      return invalid("allocation_offset is ", request.allocation_offset,
+                     "; it takes a multiple of ", kExternalAlignment);
+    }
+  }
+  if (group.windows.size() >= options_.limits.windows_per_group) {
+    return over_limit(
+        "windows_per_group", options_.limits.windows_per_group,
+        absl::StrCat("group ", number(group.id), " has ", group.windows.size(), " windows"));
+  }
+  for (const auto& [id, window] : group.windows) {
+    if (!request.name.empty() && window.name == request.name) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("group ", number(group.id), " has a window '", request.name, "' (window ",
+                       number(id), "); destroy it on every rank, or take another name"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Broker::create_window(Session& session, WindowRequest request, Reply<WindowResult> reply) {
+  const absl::StatusOr<Member> member = find_member(session, request.group, request.rank);
+  if (!member.ok()) return reply(member.status());
+  if (absl::Status status = check_collective(*member); !status.ok()) return reply(status);
+  const absl::StatusOr<Milliseconds> timeout = check_timeout(request.timeout);
+  if (!timeout.ok()) return reply(timeout.status());
+  Group& group = *member->group;
+  if (absl::Status status = check_window(group, request); !status.ok()) return reply(status);
+  if (request.placement == Placement::kExternal) {
+    absl::StatusOr<UniqueFd> fd = desk_.claim_offer(session.id, request.offer);
+    if (!fd.ok()) return reply(fd.status());
+    request.external_fd = std::make_shared<UniqueFd>(*std::move(fd));
+  }
+  const std::string what = request.name.empty() ? absl::StrCat("unnamed window #", request.sequence)
+                                                : absl::StrCat("window '", request.name, "'");
+  const std::string key = what;
+  std::unique_ptr<WindowCall>& call = group.window_calls[key];
+  if (call == nullptr) {
+    const auto forget_if_empty = [this, id = group.id, key] {
+      executor_.post([this, id, key] {
+        const auto found = groups_.find(id);
+        if (found == groups_.end()) return;
+        const auto call = found->second->window_calls.find(key);
+        if (call != found->second->window_calls.end() && call->second->empty() &&
+            !call->second->is_doing()) {
+          found->second->window_calls.erase(call);
+        }
+      });
+    };
+    call = std::make_unique<WindowCall>(executor_, what, group.size(), forget_if_empty);
+  }
+  const uint32_t rank = request.rank;
+  if (call->has(rank)) {
+    return reply(absl::AlreadyExistsError(
+        absl::StrCat(what, ": rank ", rank, " waits in this call already, from another thread")));
+  }
+  if (call->is_doing()) {
+    return reply(absl::UnavailableError(
+        absl::StrCat(what, ": an earlier attempt is still ending; try again")));
+  }
+  call->arrive(rank, std::move(request), *timeout, std::move(reply));
+  if (call->complete()) place_window(group, key);
+}
+
+void Broker::fail_window(Group& group, const std::string& key, const absl::Status& status) {
+  const auto found = group.window_calls.find(key);
+  const std::unique_ptr<WindowCall> call = std::move(found->second);
+  group.window_calls.erase(found);
+  call->fail(status);
+}
+
+void Broker::place_window(Group& group, const std::string& key) {
+  WindowCall& call = *group.window_calls.at(key);
+  const auto same = [](const WindowRequest& a, const WindowRequest& b) {
+    return a.size_bytes == b.size_bytes && a.placement == b.placement &&
+           (a.placement == Placement::kExternal || a.alignment == b.alignment);
+  };
+  if (const auto rank = call.first_different(same); rank.has_value()) {
+    return fail_window(
+        group, key,
+        about_rank(absl::InvalidArgumentError(absl::StrCat(
+                       call.what(), ": rank ", *rank, " asks for ", describe(call.args(*rank)),
+                       ", rank 0 for ", describe(call.args(0)))),
+                   *rank));
+  }
+  const WindowRequest& request = call.args(0);
+  Window window;
+  window.name = request.name;
+  window.size_bytes = request.size_bytes;
+  window.placement = request.placement;
+  switch (request.placement) {
+    case Placement::kExternal:
+      return import_external(group, key);
+    case Placement::kControl: {
+      const absl::StatusOr<uint64_t> offset =
+          group.heap.allocate_control(request.size_bytes, request.alignment);
+      if (!offset.ok()) return fail_window(group, key, offset.status());
+      window.place = {0, *offset};
+      return finish_window(group, key, std::move(window));
+    }
+    case Placement::kHeap: {
+      const auto place = group.heap.allocate(request.size_bytes, request.alignment);
+      if (!place.has_value()) return grow_heap(group, key);
+      window.place = *place;
+      return finish_window(group, key, std::move(window));
+    }
+  }
+}
+
+WindowCall* Broker::resume(GroupId id, const std::string& key) {
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return nullptr;
+  WindowCall& call = *group->second->window_calls.at(key);
+  if (call.complete()) return &call;
+  fail_window(*group->second, key,
+              about_rank(absl::AbortedError(
+                             absl::StrCat(call.what(), ": ", rank_list(call.missing()),
+                                          " gave up while memory was being found; try again")),
+                         call.missing().front()));
+  return nullptr;
+}
+
+// Adds a slab for the window of `key`: of the preferred size if the memory is there, else as small
+// as will do.
+void Broker::grow_heap(Group& group, const std::string& key) {
+  WindowCall& call = *group.window_calls.at(key);
+  const WindowRequest& request = call.args(0);
+  const uint64_t granularity = group.heap.granularity_bytes();
+  const uint64_t slack = request.alignment > granularity ? request.alignment : 0;
+  const uint64_t least = round_up(request.size_bytes + slack, granularity);
+  uint64_t preferred = options_.slab_bytes;
+  std::vector<int> gpus;
+  for (const Rank& rank : group.ranks) {
+    gpus.push_back(rank.gpu);
+    if (options_.slab_bytes == 0)
+      preferred = std::max(preferred, slabs_.gpus()[rank.gpu].preferred_slab_bytes);
+  }
+  if (group.slabs.size() >= options_.limits.slabs_per_group) {
+    return fail_window(group, key,
+                       over_limit("slabs_per_group", options_.limits.slabs_per_group,
+                                  absl::StrCat(call.what(), " needs another slab; the group has ",
+                                               group.slabs.size())));
+  }
+  uint64_t size = std::max(least, round_up(preferred, granularity));
+  absl::StatusOr<uint64_t> offset = group.heap.reserve(size);
+  if (!offset.ok()) {
+    size = least;
+    offset = group.heap.reserve(size);
+  }
+  if (!offset.ok()) return fail_window(group, key, offset.status());
+  call.set_doing(absl::StrCat("the allocation of slabs of ", size, " bytes"));
+  const auto create = [this, id = group.id, key, gpus, offset = *offset](uint64_t size,
+                                                                         auto&& next) {
+    slabs_.create(gpus, size, MemoryKind::kData,
+                  [this, id, key, offset, size, next](absl::StatusOr<std::vector<SlabId>> slabs) {
+                    next(size, std::move(slabs));
+                  });
+  };
+  const auto finish = [this, id = group.id, key, offset = *offset, reserved = size](
+                          uint64_t size, absl::StatusOr<std::vector<SlabId>> slabs) {
+    WindowCall* call = resume(id, key);
+    const auto found = groups_.find(id);
+    if (call == nullptr || !slabs.ok()) {
+      for (SlabId slab : slabs.ok() ? *slabs : std::vector<SlabId>())
+        slabs_.set_state(slab, SlabState::kFreed);
+      if (found != groups_.end()) found->second->heap.unreserve(offset, reserved);
+      if (call != nullptr) fail_window(*found->second, key, slabs.status());
+      return;
+    }
+    Group& group = *found->second;
+    group.heap.unreserve(offset + size, reserved - size);
+    const uint32_t index = group.next_slab_index++;
+    group.slabs.emplace(index,
+                        SlabSet{*std::move(slabs), std::vector<uint64_t>(group.size(), offset),
+                                std::vector<uint64_t>(group.size(), size), false, offset, size});
+    group.heap.add_slab(index, offset, size);
+    const WindowRequest& request = call->args(0);
+    Window window;
+    window.name = request.name;
+    window.size_bytes = request.size_bytes;
+    window.placement = Placement::kHeap;
+    window.place = *group.heap.allocate(request.size_bytes, request.alignment);
+    finish_window(group, key, std::move(window));
+  };
+  create(size, [create, finish, least](uint64_t size, absl::StatusOr<std::vector<SlabId>> slabs) {
+    if (slabs.status().code() == absl::StatusCode::kResourceExhausted && size > least)
+      return create(least, finish);
+    finish(size, std::move(slabs));
+  });
+}
+
+// Places every rank's allocation so that the windows inside lie at one offset, if their offsets in
+// the allocations agree modulo the granularity; otherwise side by side as they are.
+void Broker::import_external(Group& group, const std::string& key) {
+  WindowCall& call = *group.window_calls.at(key);
+  if (group.slabs.size() >= options_.limits.slabs_per_group) {
+    return fail_window(group, key,
+                       over_limit("slabs_per_group", options_.limits.slabs_per_group,
+                                  absl::StrCat(call.what(), " needs another slab; the group has ",
+                                               group.slabs.size())));
+  }
+  const uint64_t granularity = group.heap.granularity_bytes();
+  uint64_t highest = 0;  // Of the offsets, rounded down.
+  bool aligned = true;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    const uint64_t offset = call.args(rank).allocation_offset;
+    highest = std::max(highest, offset / granularity * granularity);
+    aligned &= offset % granularity == call.args(0).allocation_offset % granularity;
+  }
+  SlabSet set;
+  set.is_external = true;
+  std::vector<SlabTable::Import> imports;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    const WindowRequest& request = call.args(rank);
+    const uint64_t lead =
+        aligned ? highest - request.allocation_offset / granularity * granularity : 0;
+    set.offsets.push_back(lead);
+    set.sizes.push_back(request.allocation_bytes);
+    set.reserved_bytes = std::max(set.reserved_bytes, lead + request.allocation_bytes);
+    imports.push_back(
+        {group.ranks[rank].gpu, std::move(*request.external_fd), request.allocation_bytes});
+  }
+  const absl::StatusOr<uint64_t> base = group.heap.reserve(set.reserved_bytes);
+  if (!base.ok()) return fail_window(group, key, base.status());
+  set.reserved_offset = *base;
+  for (uint64_t& offset : set.offsets) offset += *base;
+  call.set_doing("the import of external memory");
+  slabs_.adopt(std::move(imports), [this, id = group.id, key, set = std::move(set)](
+                                       absl::StatusOr<std::vector<SlabId>> ids) mutable {
+    finish_import(id, key, std::move(set), std::move(ids));
+  });
+}
+
+void Broker::finish_import(GroupId id, const std::string& key, SlabSet set,
+                           absl::StatusOr<std::vector<SlabId>> ids) {
+  WindowCall* call = resume(id, key);
+  const auto found = groups_.find(id);
+  if (call == nullptr || !ids.ok()) {
+    for (SlabId slab : ids.ok() ? *ids : std::vector<SlabId>())
+      slabs_.set_state(slab, SlabState::kFreed);
+    if (found != groups_.end())
+      found->second->heap.unreserve(set.reserved_offset, set.reserved_bytes);
+    if (call != nullptr) fail_window(*found->second, key, ids.status());
+    return;
+  }
+  Group& group = *found->second;
+  set.ids = *std::move(ids);
+  Window window;
+  window.name = call->args(0).name;
+  window.size_bytes = call->args(0).size_bytes;
+  window.placement = Placement::kExternal;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    window.peer_offsets.push_back(set.offsets[rank] + call->args(rank).allocation_offset);
+  }
+  window.place = {group.next_slab_index++, window.peer_offsets[0]};
+  group.slabs.emplace(window.place.slab_index, std::move(set));
+  finish_window(group, key, std::move(window));
+}
+
+void Broker::finish_window(Group& group, const std::string& key, Window window) {
+  window.id = WindowId{++last_window_id_};
+  window.generation = ++last_generation_;
+  window.users.assign(group.size(), true);
+  const absl::StatusOr<uint64_t> descriptor =
+      group.heap.allocate_control(descriptor_bytes(group), kWindowAlignment);
+  window.descriptor_offset = descriptor.ok() ? *descriptor : 0;
+  const auto [entry, inserted] = group.windows.emplace(window.id, std::move(window));
+  Window& placed = entry->second;
+  if (!descriptor.ok()) {
+    for (uint32_t rank = 0; rank < group.size(); ++rank) placed.users[rank] = rank == 0;
+    give_up(group, placed, 0);
+    return fail_window(group, key, descriptor.status());
+  }
+  const auto found = group.window_calls.find(key);
+  const std::unique_ptr<WindowCall> call = std::move(found->second);
+  group.window_calls.erase(found);
+  const WindowResult result{placed.id,
+                            placed.generation,
+                            placed.place.offset,
+                            placed.place.slab_index,
+                            placed.descriptor_offset,
+                            placed.peer_offsets};
+  call->finish([&](uint32_t) { return result; });
+}
+
+void Broker::give_up(Group& group, Window& window, uint32_t rank) {
+  window.users[rank] = false;
+  if (std::find(window.users.begin(), window.users.end(), true) != window.users.end()) return;
+  switch (window.placement) {
+    case Placement::kHeap:
+      group.heap.release(window.place, window.size_bytes);
+      break;
+    case Placement::kControl:
+      group.heap.release_control(window.place.offset, window.size_bytes);
+      break;
+    case Placement::kExternal: {
+      const auto set = group.slabs.find(window.place.slab_index);
+      for (SlabId id : set->second.ids) {
+        if (id != SlabId{}) slabs_.set_state(id, SlabState::kFreed);
+      }
+      group.heap.unreserve(set->second.reserved_offset, set->second.reserved_bytes);
+      group.slabs.erase(set);
+      break;
+    }
+  }
+  if (window.descriptor_offset != 0)
+    group.heap.release_control(window.descriptor_offset, descriptor_bytes(group));
+  group.windows.erase(window.id);
+}
+
+absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t rank, WindowId id,
+                                    uint64_t generation) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, group_id, rank));
+  const auto found = member.group->windows.find(id);
+  if (found == member.group->windows.end()) {
+    return absl::NotFoundError(absl::StrCat("group ", number(group_id), " has no window ",
+                                            number(id),
+                                            ": it never had, or every rank has destroyed it"));
+  }
+  if (found->second.generation != generation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("window ", number(id), " is of generation ", found->second.generation,
+                     ", not ", generation, ": the handle is of an older window"));
+  }
+  if (!found->second.users[rank]) {
+    return absl::NotFoundError(
+        absl::StrCat("rank ", rank, " has destroyed window ", number(id), " before"));
+  }
+  give_up(*member.group, found->second, rank);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Broker::SlabTicket>> Broker::export_slab(Session& session,
+                                                                    GroupId group_id, uint32_t rank,
+                                                                    uint32_t slab_index) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, group_id, rank));
+  const auto set = member.group->slabs.find(slab_index);
+  if (set == member.group->slabs.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("group ", number(group_id), " has no slab ", slab_index));
+  }
+  std::vector<SlabTicket> tickets;
+  for (uint32_t owner = 0; owner < member.group->size(); ++owner) {
+    if (set->second.ids[owner] == SlabId{}) {
+      return about_rank(absl::AbortedError(absl::StrCat("slab ", slab_index, " of rank ", owner,
+                                                        " has been freed")),
+                        owner);
+    }
+    CCO_ASSIGN_OR_RETURN(std::string ticket, desk_.issue(session.id, set->second.ids[owner]));
+    tickets.push_back({std::move(ticket), set->second.sizes[owner], set->second.offsets[owner]});
+  }
+  return tickets;
+}
+
+uint32_t Broker::window_count() const {
+  size_t count = 0;
+  for (const auto& [id, group] : groups_) count += group->windows.size();
+  return static_cast<uint32_t>(count);
+}
+
+uint64_t Broker::slab_bytes(const Group& group, uint32_t rank) const {
+  uint64_t bytes = 0;
+  for (const auto& [index, set] : group.slabs) {
+    if (!set.is_external && set.ids[rank] != SlabId{}) bytes += set.sizes[rank];
+  }
+  return bytes;
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,89 @@
+#include "daemon/core/export_desk.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+
+namespace cco::memd {
+
+absl::StatusOr<std::string> ExportDesk::add(SessionId session,
+                                            std::variant<Goods, UniqueFd> content) {
+  uint32_t& mine = counts_[session];
+  if (mine >= limits_.tickets_per_session) {
+    return over_limit(
+        "tickets_per_session", limits_.tickets_per_session,
+        absl::StrCat("this process has ", mine, " tickets and offers that were never used"));
+  }
+  ++mine;
+  std::string secret = make_secret_();
+  const TimerId timer =
+      executor_.call_at(executor_.now() + lifetime_, [this, secret] { erase(secret); });
+  entries_.emplace(secret, Entry{session, std::move(content), timer});
+  return secret;
+}
+
+void ExportDesk::erase(const std::string& secret) {
+  const auto found = entries_.find(secret);
+  CCO_ASSERT(found != entries_.end());
+  executor_.cancel(found->second.timer);
+  const auto count = counts_.find(found->second.session);
+  if (--count->second == 0) counts_.erase(count);
+  entries_.erase(found);
+}
+
+absl::StatusOr<std::variant<ExportDesk::Goods, UniqueFd>> ExportDesk::take(
+    SessionId session, const std::string& secret, bool offer) {
+  const auto found = entries_.find(secret);
+  if (found == entries_.end() || found->second.session != session ||
+      std::holds_alternative<UniqueFd>(found->second.content) != offer) {
+    return absl::NotFoundError(absl::StrCat(
+        "no such ", offer ? "offer" : "ticket", " for this process: each works once, within ",
+        lifetime_.count(), " ms, for the process it was made for. Ask for a fresh one"));
+  }
+  std::variant<Goods, UniqueFd> content = std::move(found->second.content);
+  erase(secret);
+  return content;
+}
+
+absl::StatusOr<std::string> ExportDesk::issue(SessionId session, Goods goods) {
+  return add(session, std::move(goods));
+}
+
+absl::StatusOr<const UniqueFd*> ExportDesk::redeem(SessionId session, const std::string& ticket) {
+  CCO_ASSIGN_OR_RETURN(auto content, take(session, ticket, /*offer=*/false));
+  Goods& goods = std::get<Goods>(content);
+  if (auto* page = std::get_if<std::shared_ptr<NoticePage>>(&goods)) {
+    last_page_ = std::move(*page);
+    return &last_page_->fd();
+  }
+  const UniqueFd* fd = slabs_.fd(std::get<SlabId>(goods));
+  if (fd == nullptr)
+    return absl::NotFoundError("the slab of this ticket has been freed: its group has ended");
+  return fd;
+}
+
+absl::StatusOr<std::string> ExportDesk::take_offer(SessionId session, UniqueFd fd) {
+  return add(session, std::move(fd));
+}
+
+absl::StatusOr<UniqueFd> ExportDesk::claim_offer(SessionId session, const std::string& offer) {
+  CCO_ASSIGN_OR_RETURN(auto content, take(session, offer, /*offer=*/true));
+  return std::get<UniqueFd>(std::move(content));
+}
+
+void ExportDesk::forget(SessionId session) {
+  std::vector<std::string> mine;
+  for (const auto& [secret, entry] : entries_) {
+    if (entry.session == session) mine.push_back(secret);
+  }
+  for (const std::string& secret : mine) erase(secret);
+}
+
+uint32_t ExportDesk::count(SessionId session) const {
+  const auto found = counts_.find(session);
+  return found == counts_.end() ? 0 : found->second;
+}
+
+}  // namespace cco::memd

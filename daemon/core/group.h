@@ -1,0 +1,139 @@
+// One group: its ranks, its heap, its windows, and the collective calls in progress.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/heap.h"
+#include "daemon/core/ids.h"
+#include "daemon/core/rendezvous.h"
+#include "daemon/core/session_table.h"
+#include "daemon/ports/notice_board.h"
+
+namespace cco::memd {
+
+enum class MemberState { kLive, kLost, kLeft };
+
+struct PeerReport {
+  uint32_t rank = 0;
+  bool reachable = false;
+  std::string detail;
+};
+
+struct Rank {
+  SessionId session{};
+  Identity who;
+  int gpu = 0;
+  MemberState state = MemberState::kLive;
+  bool may_map = true;  // Until it has left, or its process has exited.
+  std::shared_ptr<NoticePage> notice;
+  std::map<uint32_t, PeerReport> peers;
+};
+
+/// One slab of the group: its memory on every rank, and where it is mapped.
+struct SlabSet {
+  std::vector<SlabId> ids;        // By rank.
+  std::vector<uint64_t> offsets;  // In each rank's slot; equal unless external.
+  std::vector<uint64_t> sizes;
+  bool is_external = false;
+  uint64_t reserved_offset = 0;  // Address space taken from the slot.
+  uint64_t reserved_bytes = 0;
+};
+
+enum class Placement { kHeap, kControl, kExternal };
+
+struct Window {
+  WindowId id{};
+  std::string name;
+  uint64_t generation = 0;
+  uint64_t size_bytes = 0;
+  Placement placement = Placement::kHeap;
+  Heap::Place place{};
+  uint64_t descriptor_offset = 0;
+  std::vector<uint64_t> peer_offsets;  // External only.
+  std::vector<bool> users;             // Ranks that have not given it up.
+};
+
+struct JoinRequest {
+  std::string unique_id;
+  std::string name;
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  std::string gpu_uuid;
+  uint64_t slot_bytes = 0;
+  Milliseconds timeout{};
+  // Filled in by the broker.
+  SessionId session{};
+  Identity who;
+  int gpu = 0;
+};
+struct JoinResult {
+  GroupId group{};
+  uint64_t generation = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t control_bytes = 0;
+  std::vector<std::string> gpu_uuids;  // By rank.
+  std::vector<int64_t> pids;
+  std::string notice_ticket;
+};
+
+struct WindowRequest {
+  GroupId group{};
+  uint32_t rank = 0;
+  std::string name;
+  uint64_t sequence = 0;
+  uint64_t size_bytes = 0;
+  uint64_t alignment = kWindowAlignment;
+  Placement placement = Placement::kHeap;
+  Milliseconds timeout{};
+  std::string offer;
+  uint64_t allocation_bytes = 0;
+  uint64_t allocation_offset = 0;
+  // Filled in by the broker.
+  std::shared_ptr<UniqueFd> external_fd;  // Shared: requests are copied with their rendezvous.
+};
+struct WindowResult {
+  WindowId window{};
+  uint64_t generation = 0;
+  uint64_t offset = 0;
+  uint32_t slab_index = 0;
+  uint64_t descriptor_offset = 0;
+  std::vector<uint64_t> peer_offsets;
+};
+
+struct BarrierResult {
+  uint64_t epoch = 0;
+};
+
+using WindowCall = Rendezvous<WindowRequest, WindowResult>;
+struct NoArguments {};
+using BarrierCall = Rendezvous<NoArguments, BarrierResult>;
+
+struct Group {
+  Group(GroupId id, Heap heap) : id(id), heap(std::move(heap)) {}
+
+  GroupId id;
+  uint64_t generation = 0;
+  uint32_t uid = 0;  // Tenant.
+  std::string name;
+  std::string unique_id;
+  uint64_t epoch = 0;
+  uint64_t abort_word = 0;
+  std::string abort_reason;  // For messages; set with abort_word, or when a rank has left.
+  std::optional<uint32_t> abort_rank;
+  std::vector<Rank> ranks;
+  Heap heap;
+  std::map<uint32_t, SlabSet> slabs;  // By index; 0 is the control region.
+  uint32_t next_slab_index = 0;
+  std::map<WindowId, Window> windows;
+  std::map<std::string, std::unique_ptr<WindowCall>> window_calls;
+  std::map<uint64_t, std::unique_ptr<BarrierCall>> barrier_calls;
+
+  uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,30 @@
+// How much of everything a client can make.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace cco::memd {
+
+struct Limits {
+  uint32_t sessions = 1024;
+  uint32_t sessions_per_tenant = 1024;
+  uint32_t groups = 1024;
+  uint32_t ranks_per_group = 256;
+  uint32_t windows_per_group = 2048;
+  uint32_t slabs_per_group = 256;
+  uint64_t bytes_per_gpu = 0;  // 0: all of the GPU's memory.
+  uint32_t tickets_per_session = 1024;
+  uint32_t requests_per_session = 64;
+  uint32_t calls_per_session = 256;
+};
+
+inline absl::Status over_limit(const char* name, uint64_t limit, const std::string& what) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, ": limits.", name, " is ", limit,
+                   ". End some, or raise it in cco-memd's configuration"));
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,48 @@
+// Answers to a session's recent mutations, so that a retry with the same request id gets the first
+// answer.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+
+namespace cco::memd {
+
+/// What a call ended with: its status, and the encoded response if that is OK.
+struct Outcome {
+  absl::Status status;
+  std::string response;
+};
+
+class RequestLog {
+ public:
+  using Waiter = absl::AnyInvocable<void(const Outcome&)>;
+
+  explicit RequestLog(uint32_t capacity) : capacity_(capacity) {}
+
+  /// Registers a call. True: it is new; run it and call end(). False: `waiter` has been, or will
+  /// be, given the outcome of the first call with this id. `fingerprint` identifies what was asked:
+  /// an id that is used again for something else gives INVALID_ARGUMENT.
+  bool begin(const std::string& id, uint64_t fingerprint, Waiter waiter);
+  void end(const std::string& id, Outcome outcome);
+
+ private:
+  struct Entry {
+    uint64_t fingerprint = 0;
+    bool ended = false;
+    Outcome outcome;
+    std::vector<Waiter> waiters;
+  };
+  uint32_t capacity_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::deque<std::string> ended_;  // Oldest first; those running are never forgotten.
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,160 @@
+#include "daemon/core/slab_table.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/error.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr SlabState kTransitions[3][2] = {
+    // nobody else               others may map it
+    {SlabState::kLive, SlabState::kLive},                // kLive
+    {SlabState::kQuarantined, SlabState::kQuarantined},  // kLost
+    {SlabState::kFreed, SlabState::kHeld},               // kGone
+};
+
+}  // namespace
+
+SlabState slab_state(OwnerState owner, bool others_may_map) {
+  return kTransitions[static_cast<int>(owner)][others_may_map ? 1 : 0];
+}
+
+struct SlabTable::Batch {
+  std::vector<int> gpus;
+  uint64_t charged_bytes = 0;  // On each GPU; 0 for adopted memory.
+  std::vector<absl::StatusOr<SlabMemory>> results;
+  size_t outstanding = 0;
+  Done done;
+};
+
+SlabTable::SlabTable(GpuPool& pool, const Limits& limits)
+    : pool_(pool), limits_(limits), charged_bytes_(pool.gpus().size(), 0) {}
+
+SlabTable::~SlabTable() {
+  for (auto& [id, slab] : slabs_) pool_.release(slab.gpu, std::move(slab.memory));
+}
+
+uint64_t SlabTable::limit_bytes(int gpu) const {
+  const uint64_t total = pool_.gpus()[gpu].total_bytes;
+  return limits_.bytes_per_gpu == 0 ? total : std::min(limits_.bytes_per_gpu, total);
+}
+
+absl::Status SlabTable::charge(const std::vector<int>& gpus, uint64_t size_bytes) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const int gpu = gpus[i];
+    if (size_bytes <= limit_bytes(gpu) - charged_bytes_[gpu]) {
+      charged_bytes_[gpu] += size_bytes;
+      continue;
+    }
+    while (i-- > 0) charged_bytes_[gpus[i]] -= size_bytes;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("slab of ", size_bytes, " bytes on ", pool_.gpus()[gpu].uuid, ": slabs hold ",
+                     charged_bytes_[gpu], " of ", limit_bytes(gpu),
+                     " bytes there (limits.bytes_per_gpu, or all of the GPU's memory), free ",
+                     limit_bytes(gpu) - charged_bytes_[gpu], ". End groups, or raise the limit"));
+  }
+  return absl::OkStatus();
+}
+
+void SlabTable::create(const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind,
+                       Done done) {
+  if (absl::Status status = charge(gpus, size_bytes); !status.ok()) return done(status);
+  auto batch = std::make_shared<Batch>();
+  batch->gpus = gpus;
+  batch->charged_bytes = size_bytes;
+  batch->results.resize(gpus.size());
+  batch->outstanding = gpus.size();
+  batch->done = std::move(done);
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    pool_.allocate(gpus[i], size_bytes, kind, [this, batch, i](absl::StatusOr<SlabMemory> memory) {
+      settle(batch, i, std::move(memory));
+    });
+  }
+}
+
+void SlabTable::adopt(std::vector<Import> imports, Done done) {
+  auto batch = std::make_shared<Batch>();
+  for (const Import& import : imports) batch->gpus.push_back(import.gpu);
+  batch->results.resize(imports.size());
+  batch->outstanding = imports.size();
+  batch->done = std::move(done);
+  for (size_t i = 0; i < imports.size(); ++i) {
+    pool_.adopt(imports[i].gpu, std::move(imports[i].fd), imports[i].size_bytes,
+                [this, batch, i](absl::StatusOr<SlabMemory> memory) {
+                  settle(batch, i, std::move(memory));
+                });
+  }
+}
+
+void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
+                       absl::StatusOr<SlabMemory> memory) {
+  batch->results[index] = std::move(memory);
+  if (--batch->outstanding > 0) return;
+  absl::Status failure;
+  for (size_t i = 0; i < batch->results.size() && failure.ok(); ++i) {
+    if (!batch->results[i].ok())
+      failure = about_rank(batch->results[i].status(), static_cast<uint32_t>(i));
+  }
+  std::vector<SlabId> ids;
+  for (size_t i = 0; i < batch->results.size(); ++i) {
+    const int gpu = batch->gpus[i];
+    if (failure.ok()) {
+      const SlabId id{++last_id_};
+      slabs_.emplace(id, Slab{gpu, batch->charged_bytes == 0, SlabState::kLive,
+                              *std::move(batch->results[i])});
+      ids.push_back(id);
+      continue;
+    }
+    charged_bytes_[gpu] -= batch->charged_bytes;
+    if (batch->results[i].ok()) pool_.release(gpu, *std::move(batch->results[i]));
+  }
+  if (failure.ok()) return batch->done(std::move(ids));
+  batch->done(std::move(failure));
+}
+
+const UniqueFd* SlabTable::fd(SlabId id) const {
+  const auto found = slabs_.find(id);
+  return found == slabs_.end() ? nullptr : &found->second.memory.fd;
+}
+
+void SlabTable::set_state(SlabId id, SlabState state) {
+  const auto found = slabs_.find(id);
+  CCO_ASSERT(found != slabs_.end());
+  found->second.state = state;
+  if (state != SlabState::kFreed) return;
+  Slab slab = std::move(found->second);
+  slabs_.erase(found);
+  if (!slab.is_external) charged_bytes_[slab.gpu] -= slab.memory.memory.size_bytes();
+  pool_.release(slab.gpu, std::move(slab.memory));
+}
+
+absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
+  std::vector<std::string> known;
+  for (size_t i = 0; i < pool_.gpus().size(); ++i) {
+    if (pool_.gpus()[i].uuid == uuid) return static_cast<int>(i);
+    known.push_back(pool_.gpus()[i].uuid);
+  }
+  return absl::NotFoundError(absl::StrCat("cco-memd has no GPU '", uuid, "' on this node; it has ",
+                                          known.empty() ? "none" : absl::StrJoin(known, ", ")));
+}
+
+SlabTable::Usage SlabTable::usage(int gpu) const {
+  Usage usage;
+  usage.bytes = charged_bytes_[gpu];
+  for (const auto& [id, slab] : slabs_) {
+    if (slab.gpu != gpu) continue;
+    ++usage.slab_count;
+    const uint64_t bytes = slab.memory.memory.size_bytes();
+    if (slab.state == SlabState::kQuarantined) usage.quarantined_bytes += bytes;
+    if (slab.state == SlabState::kHeld) usage.held_bytes += bytes;
+  }
+  return usage;
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,89 @@
+// Physical memory the daemon owns, or holds for its owner: one slab is one allocation on one GPU,
+// with one fd to export.
+//
+// States, by who is left (kTransitions in slab_table.cc is this table):
+//
+//   owner is...                      others may map it   nobody else does
+//   live                             live                live
+//   lost (process not yet gone)      quarantined         quarantined
+//   gone (left, or process exited)   held                freed, once
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "daemon/core/ids.h"
+#include "daemon/core/limits.h"
+#include "daemon/ports/executor.h"
+#include "daemon/ports/gpu_pool.h"
+
+namespace cco::memd {
+
+enum class OwnerState { kLive, kLost, kGone };
+enum class SlabState { kLive, kQuarantined, kHeld, kFreed };
+
+SlabState slab_state(OwnerState owner, bool others_may_map);
+
+class SlabTable {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<SlabId>>)>;
+
+  SlabTable(GpuPool& pool, const Limits& limits);
+  /// Gives all memory back.
+  ~SlabTable();
+
+  /// One slab on each of `gpus` (which may repeat), all or none.
+  void create(const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind, Done done);
+
+  struct Import {
+    int gpu;
+    UniqueFd fd;
+    uint64_t size_bytes;
+  };
+  /// Slabs of memory that others allocated, all or none. They do not count as bytes of the GPU.
+  void adopt(std::vector<Import> imports, Done done);
+
+  /// Null: freed, or never was.
+  const UniqueFd* fd(SlabId id) const;
+  /// kFreed gives the memory back; the id is void afterwards.
+  void set_state(SlabId id, SlabState state);
+
+  /// UUID to index; NOT_FOUND lists what there is.
+  absl::StatusOr<int> find_gpu(const std::string& uuid) const;
+  const std::vector<GpuDevice>& gpus() const { return pool_.gpus(); }
+  uint64_t limit_bytes(int gpu) const;
+
+  struct Usage {
+    uint32_t slab_count = 0;
+    uint64_t bytes = 0;  // Including those that are being allocated.
+    uint64_t quarantined_bytes = 0;
+    uint64_t held_bytes = 0;
+  };
+  Usage usage(int gpu) const;
+  Milliseconds busy(int gpu) const { return pool_.busy(gpu); }
+  size_t size() const { return slabs_.size(); }
+
+ private:
+  struct Slab {
+    int gpu;
+    bool is_external;
+    SlabState state;
+    SlabMemory memory;
+  };
+  struct Batch;  // Several allocations that succeed or fail together.
+  absl::Status charge(const std::vector<int>& gpus, uint64_t size_bytes);
+  void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
+
+  GpuPool& pool_;
+  const Limits& limits_;
+  std::map<SlabId, Slab> slabs_;
+  std::vector<uint64_t> charged_bytes_;  // By GPU.
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace cco::memd

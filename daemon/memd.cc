@@ -1,0 +1,184 @@
+#include "daemon/memd.h"
+
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/fd_frame.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/broker.h"
+#include "daemon/service/fd_server.h"
+#include "daemon/service/memd_service.h"
+#include "daemon/sys/event_loop.h"
+#include "daemon/sys/gpu_workers.h"
+#include "daemon/sys/listener.h"
+#include "daemon/sys/memfd_notice_board.h"
+#include "daemon/sys/notify.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr Milliseconds kDrainTimeout{2000};
+constexpr int kMaxMessageBytes = 1024 * 1024;
+
+uint64_t new_incarnation() {
+  uint64_t value = 0;
+  while (value == 0) std::memcpy(&value, random_bytes(sizeof value).data(), sizeof value);
+  return value;
+}
+
+absl::StatusOr<int64_t> optional_group(const std::string& name) {
+  if (name.empty()) return -1;
+  CCO_ASSIGN_OR_RETURN(uint32_t gid, group_id(name));
+  return gid;
+}
+
+BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
+  BrokerOptions options;
+  options.limits = config.limits;
+  options.incarnation = incarnation;
+  options.slab_bytes = config.slab_bytes;
+  options.control_bytes = config.control_bytes;
+  options.default_timeout = config.default_timeout;
+  options.ticket_lifetime = config.ticket_lifetime;
+  return options;
+}
+
+}  // namespace
+
+// In the order of construction: each may use those before it, and goes before them.
+struct Memd::Parts {
+  Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
+        std::unique_ptr<EventLoop> made, int64_t operator_gid)
+      : journal(journal),
+        operator_gid(operator_gid),
+        incarnation(new_incarnation()),
+        loop(std::move(made)),
+        listeners(std::move(taken)),
+        workers(driver, *loop),
+        broker(broker_options(config, incarnation),
+               {*loop, workers, notices, journal, [] { return random_bytes(kSecretBytes); }}),
+        service(broker, *loop,
+                {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now()}),
+        fd_server(*loop, broker, journal, {operator_gid, incarnation, 2 * config.limits.sessions}) {
+  }
+
+  Journal& journal;
+  int64_t operator_gid;
+  uint64_t incarnation;
+  std::unique_ptr<EventLoop> loop;
+  Listeners listeners;
+  MemfdNoticeBoard notices;
+  GpuWorkers workers;
+  Broker broker;
+  MemdService service;
+  FdServer fd_server;
+  std::unique_ptr<grpc::Server> server;
+  UniqueFd spare;  // As in FdServer.
+  bool drained = true;
+};
+
+Memd::Memd(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Memd::~Memd() = default;
+
+absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriver& driver,
+                                                   Journal& journal) {
+  CCO_ASSIGN_OR_RETURN(const int64_t socket_gid, optional_group(config.socket_group));
+  CCO_ASSIGN_OR_RETURN(const int64_t operator_gid, optional_group(config.operator_group));
+  CCO_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::create());
+  CCO_ASSIGN_OR_RETURN(Listeners listeners,
+                       Listeners::create({config.socket_path, config.socket_mode, socket_gid}));
+  auto parts = std::make_unique<Parts>(config, driver, journal, std::move(listeners),
+                                       std::move(loop), operator_gid);
+  parts->spare.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+
+  // gRPC gets no port: connections are accepted here, where the kernel says who they are.
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&parts->service);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  parts->server = builder.BuildAndStart();
+  if (parts->server == nullptr) return absl::InternalError("gRPC could not start a server");
+
+  CCO_RETURN_IF_ERROR(parts->fd_server.serve(parts->listeners.fds()));
+  std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
+  CCO_RETURN_IF_ERROR(memd->parts_->loop->watch(memd->parts_->listeners.rpc(),
+                                                [raw = memd.get()] { raw->accept_rpc(); }));
+  return memd;
+}
+
+void Memd::accept_rpc() {
+  const int flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
+  UniqueFd socket(::accept4(parts_->listeners.rpc().get(), nullptr, nullptr, flags));
+  if (!socket && (errno == EMFILE || errno == ENFILE)) {
+    parts_->spare.reset();
+    socket.reset(::accept4(parts_->listeners.rpc().get(), nullptr, nullptr, flags));
+    socket.reset();
+    parts_->spare.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    parts_->journal.record(Severity::kError, "client_refused",
+                           "reason=\"no file descriptor left\"");
+    return;
+  }
+  if (!socket) return;
+  const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
+  if (!peer.ok()) return;
+  parts_->service.connected(socket.get(), peer->who);
+  grpc::AddInsecureChannelFromFd(parts_->server.get(), socket.release());
+}
+
+absl::Status Memd::run(bool handle_signals) {
+  Parts& parts = *parts_;
+  UniqueFd signals;
+  if (handle_signals) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signals.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals)
+      return absl::ResourceExhaustedError(absl::StrCat("signalfd: ", std::strerror(errno)));
+    CCO_RETURN_IF_ERROR(parts.loop->watch(signals, [&] {
+      signalfd_siginfo info;
+      if (::read(signals.get(), &info, sizeof info) == sizeof info) stop();
+    }));
+  }
+  std::function<void()> feed_watchdog;
+  uint64_t watchdog_us = 0;
+  const char* watchdog = std::getenv("WATCHDOG_USEC");
+  if (watchdog != nullptr && absl::SimpleAtoi(watchdog, &watchdog_us) && watchdog_us > 0) {
+    feed_watchdog = [&] {
+      notify_systemd("WATCHDOG=1");
+      parts.loop->call_at(parts.loop->now() + std::chrono::microseconds(watchdog_us / 2),
+                          feed_watchdog);
+    };
+    feed_watchdog();
+  }
+  notify_systemd("READY=1");
+  parts.loop->run();
+  notify_systemd("STOPPING=1");
+  if (signals) parts.loop->unwatch(signals);
+  parts.server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  parts.drained = parts.workers.drain(kDrainTimeout);
+  return absl::OkStatus();
+}
+
+void Memd::stop() {
+  parts_->loop->post([this] {
+    parts_->broker.stop();
+    parts_->loop->quit();
+  });
+}
+
+bool Memd::drained() const { return parts_->drained; }
+
+}  // namespace cco::memd

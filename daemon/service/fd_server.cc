@@ -1,0 +1,190 @@
+#include "daemon/service/fd_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cco::memd {
+namespace {
+
+// A client says hello at once or not at all.
+constexpr Milliseconds kHelloTimeout{5000};
+
+UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+bool has_exited(const UniqueFd& pidfd) {
+  pollfd ready{pidfd.get(), POLLIN, 0};
+  return pidfd && ::poll(&ready, 1, 0) > 0;
+}
+
+}  // namespace
+
+FdServer::FdServer(EventLoop& loop, Broker& broker, Journal& journal, Options options)
+    : loop_(loop), broker_(broker), journal_(journal), options_(options), spare_(open_spare()) {}
+
+FdServer::~FdServer() {
+  if (listener_.get() >= 0) loop_.unwatch(listener_);
+  for (auto* table : {&connections_, &lingering_}) {
+    for (auto& [id, connection] : *table) {
+      if (connection.socket) loop_.unwatch(connection.socket);
+      if (connection.peer.pidfd) loop_.unwatch(connection.peer.pidfd);
+      if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
+    }
+  }
+}
+
+absl::Status FdServer::serve(const UniqueFd& listener) {
+  listener_ = listener;
+  return loop_.watch(listener, [this, &listener] { accept_one(listener); });
+}
+
+void FdServer::accept_one(const UniqueFd& listener) {
+  UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE)) {
+    // Without this the client would wait in the backlog and the loop would spin.
+    spare_.reset();
+    socket.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      (void)send_frame(socket, FdFrameType::kWelcome, absl::StatusCode::kResourceExhausted,
+                       "cco-memd is at its limit of open file descriptors; raise LimitNOFILE, or "
+                       "end some clients");
+    }
+    socket.reset();
+    spare_ = open_spare();
+    journal_.record(Severity::kError, "client_refused", "reason=\"no file descriptor left\"");
+    return;
+  }
+  if (!socket) return;
+  absl::StatusOr<Peer> peer = read_peer(socket, options_.operator_gid);
+  absl::Status status = peer.status();
+  if (status.ok() && connections_.size() + lingering_.size() >= options_.max_connections) {
+    status = absl::ResourceExhaustedError(
+        absl::StrCat("cco-memd has ", options_.max_connections,
+                     " connections on its fd channel, which is its limit"));
+  }
+  if (!status.ok()) {
+    (void)send_frame(socket, FdFrameType::kWelcome, status.code(), std::string(status.message()));
+    return;
+  }
+  const uint64_t id = ++last_id_;
+  Connection& connection = connections_[id];
+  connection.socket = std::move(socket);
+  connection.peer = *std::move(peer);
+  connection.hello_timer = loop_.call_at(loop_.now() + kHelloTimeout, [this, id] {
+    connections_.at(id).hello_timer.reset();
+    close(id);
+  });
+  status = loop_.watch(connection.socket, [this, id] { readable(id); });
+  if (status.ok() && connection.peer.pidfd) {
+    status = loop_.watch(connection.peer.pidfd, [this, id] { exited(id); });
+  }
+  if (!status.ok()) close(id);
+}
+
+void FdServer::readable(uint64_t id) {
+  Connection& connection = connections_.at(id);
+  absl::StatusOr<FdFrame> frame = receive_frame(connection.socket);
+  if (frame.ok()) return handle(connection, *std::move(frame));
+  switch (frame.status().code()) {
+    case absl::StatusCode::kUnavailable:
+      if (frame.status().message() != "would block") close(id);
+      return;
+    case absl::StatusCode::kResourceExhausted:  // We are at our limit; the client may try again.
+      return reply(connection, FdFrameType::kOffered, frame.status(), "", nullptr);
+    default:
+      reply(connection, FdFrameType::kGrant, frame.status(), "", nullptr);
+      close(id);
+  }
+}
+
+void FdServer::handle(Connection& connection, FdFrame frame) {
+  if (frame.type == FdFrameType::kHello) return hello(connection);
+  if (!connection.session.has_value()) {
+    return reply(connection, FdFrameType::kGrant,
+                 absl::FailedPreconditionError("the first frame must be kHello"), "", nullptr);
+  }
+  switch (frame.type) {
+    case FdFrameType::kRedeem: {
+      const absl::StatusOr<const UniqueFd*> fd =
+          broker_.desk().redeem(*connection.session, frame.payload);
+      return reply(connection, FdFrameType::kGrant, fd.status(), "", fd.ok() ? *fd : nullptr);
+    }
+    case FdFrameType::kOffer: {
+      if (!frame.fd) {
+        return reply(connection, FdFrameType::kOffered,
+                     absl::InvalidArgumentError("an offer comes with one file descriptor"), "",
+                     nullptr);
+      }
+      const absl::StatusOr<std::string> offer =
+          broker_.desk().take_offer(*connection.session, std::move(frame.fd));
+      return reply(connection, FdFrameType::kOffered, offer.status(), offer.ok() ? *offer : "",
+                   nullptr);
+    }
+    default:
+      return reply(connection, FdFrameType::kGrant,
+                   absl::InvalidArgumentError(absl::StrCat(
+                       "frames of type ", static_cast<int>(frame.type), " are not known here")),
+                   "", nullptr);
+  }
+}
+
+void FdServer::hello(Connection& connection) {
+  if (connection.session.has_value()) {
+    return reply(connection, FdFrameType::kWelcome,
+                 absl::FailedPreconditionError("this connection has a session already"), "",
+                 nullptr);
+  }
+  absl::StatusOr<Broker::Welcome> welcome = broker_.open_session(connection.peer.who);
+  if (!welcome.ok()) return reply(connection, FdFrameType::kWelcome, welcome.status(), "", nullptr);
+  if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
+  connection.hello_timer.reset();
+  connection.session = welcome->session;
+  std::string payload = welcome->token;
+  payload.append(reinterpret_cast<const char*>(&options_.incarnation), sizeof options_.incarnation);
+  reply(connection, FdFrameType::kWelcome, absl::OkStatus(), payload, nullptr);
+}
+
+// Never waits: a client that does not read its answers has none to miss, and its own deadline.
+void FdServer::reply(Connection& connection, FdFrameType type, const absl::Status& status,
+                     const std::string& payload, const UniqueFd* fd) {
+  const std::string text = status.ok() ? payload : std::string(status.message());
+  const absl::Status sent = send_frame(connection.socket, type, status.code(), text, fd);
+  if (sent.code() == absl::StatusCode::kResourceExhausted && fd != nullptr) {
+    (void)send_frame(connection.socket, type, sent.code(), std::string(sent.message()));
+  }
+}
+
+void FdServer::close(uint64_t id) {
+  auto node = connections_.extract(id);
+  if (node.empty()) return;
+  Connection& connection = node.mapped();
+  loop_.unwatch(connection.socket);
+  connection.socket.reset();
+  if (connection.hello_timer.has_value())
+    loop_.cancel(*std::exchange(connection.hello_timer, std::nullopt));
+  const auto session = connection.session;
+  if (session.has_value()) broker_.close_session(*session);
+  // Only the end of the process lets its memory serve others.
+  if (session.has_value() && connection.peer.pidfd && !has_exited(connection.peer.pidfd)) {
+    lingering_.insert(std::move(node));
+    return;
+  }
+  if (connection.peer.pidfd) loop_.unwatch(connection.peer.pidfd);
+  if (session.has_value()) broker_.process_exited(*session);
+}
+
+void FdServer::exited(uint64_t id) {
+  close(id);  // A forked child may still hold the connection.
+  auto node = lingering_.extract(id);
+  if (node.empty()) return;
+  loop_.unwatch(node.mapped().peer.pidfd);
+  broker_.process_exited(*node.mapped().session);
+}
+
+}  // namespace cco::memd

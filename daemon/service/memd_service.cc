@@ -1,0 +1,252 @@
+#include "daemon/service/memd_service.h"
+
+#include <functional>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/base/fd_frame.h"
+#include "client/base/status_macros.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr char kTokenKey[] = "cco-session-bin";
+
+// A request id that is used again must ask for the same thing.
+template <typename Request>
+uint64_t fingerprint(const Request& request) {
+  return std::hash<std::string>()(absl::StrCat(request.GetTypeName(), request.SerializeAsString()));
+}
+
+template <typename Response>
+absl::StatusOr<Response> empty_or(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return Response();
+}
+
+}  // namespace
+
+absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& context) {
+  const auto token = context.client_metadata().find(kTokenKey);
+  const std::string peer = context.peer();
+  int fd = -1;
+  if (token == context.client_metadata().end() ||
+      !absl::SimpleAtoi(absl::StripPrefix(peer, "fd:"), &fd) ||
+      connections_.find(fd) == connections_.end()) {
+    return absl::UnauthenticatedError(
+        "the call carries no session token: attach on the fd channel first");
+  }
+  return broker_.authenticate(std::string(token->second.data(), token->second.size()),
+                              connections_.at(fd));
+}
+
+template <typename Request, typename Response, typename Act>
+grpc::ServerUnaryReactor* MemdService::look(grpc::CallbackServerContext* context,
+                                            const Request* request, Response* response, Act act) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  executor_.post([this, context, request, response, reactor, act] {
+    const absl::StatusOr<Session*> session = caller(*context);
+    if (!session.ok()) return reactor->Finish(to_grpc(session.status()));
+    absl::StatusOr<Response> result = act(**session, *request);
+    if (result.ok()) *response = *std::move(result);
+    reactor->Finish(to_grpc(result.status()));
+  });
+  return reactor;
+}
+
+template <typename Request, typename Response, typename Act>
+grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* context,
+                                              const Request* request, Response* response, Act act) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  executor_.post([this, context, request, response, reactor, act] {
+    const absl::StatusOr<Session*> found = caller(*context);
+    if (!found.ok()) return reactor->Finish(to_grpc(found.status()));
+    Session& session = **found;
+    const std::string& id = request->request_id();
+    if (id.size() != kSecretBytes) {
+      return reactor->Finish(to_grpc(absl::InvalidArgumentError(absl::StrCat(
+          "request_id has ", id.size(), " bytes; it takes ", kSecretBytes, " random ones"))));
+    }
+    const uint32_t limit = broker_.options().limits.calls_per_session;
+    if (session.running_calls >= limit) {
+      return reactor->Finish(to_grpc(
+          over_limit("calls_per_session", limit,
+                     absl::StrCat("this process has ", session.running_calls, " calls running"))));
+    }
+    ++session.running_calls;
+    const auto finish = [this, session_id = session.id, response, reactor](const Outcome& outcome) {
+      if (Session* session = broker_.session(session_id); session != nullptr)
+        --session->running_calls;
+      if (outcome.status.ok()) CCO_ASSERT(response->ParseFromString(outcome.response));
+      reactor->Finish(to_grpc(outcome.status));
+    };
+    if (!session.requests->begin(id, fingerprint(*request), finish)) return;
+    // The session may be gone, and its log with it, when the answer comes: then its waiters must
+    // still be told.
+    std::shared_ptr<RequestLog> log = session.requests;
+    act(session, *request, [log, id](absl::StatusOr<Response> result) {
+      log->end(id, {result.status(), result.ok() ? result->SerializeAsString() : ""});
+    });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MemdService::GetNode(grpc::CallbackServerContext* context,
+                                               const v1::GetNodeRequest* request,
+                                               v1::GetNodeResponse* response) {
+  return look(context, request, response,
+              [this](Session& session, const auto&) -> absl::StatusOr<v1::GetNodeResponse> {
+                return render_node(broker_, facts_, session);
+              });
+}
+
+grpc::ServerUnaryReactor* MemdService::JoinGroup(grpc::CallbackServerContext* context,
+                                                 const v1::JoinGroupRequest* request,
+                                                 v1::JoinGroupResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const v1::JoinGroupRequest& request, auto reply) {
+                  absl::StatusOr<JoinRequest> join = parse(request);
+                  if (!join.ok()) return reply(join.status());
+                  broker_.join(
+                      session, *std::move(join),
+                      [reply, rank = request.rank()](absl::StatusOr<JoinResult> result) mutable {
+                        if (!result.ok()) return reply(result.status());
+                        reply(render(*result, rank));
+                      });
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::LeaveGroup(grpc::CallbackServerContext* context,
+                                                  const v1::LeaveGroupRequest* request,
+                                                  v1::LeaveGroupResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::LeaveGroupResponse>(
+                      broker_.leave(session, GroupId{request.group_id()}, request.rank())));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::AbortGroup(grpc::CallbackServerContext* context,
+                                                  const v1::AbortGroupRequest* request,
+                                                  v1::AbortGroupResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::AbortGroupResponse>(
+                      broker_.abort(session, GroupId{request.group_id()}, request.rank())));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::Barrier(grpc::CallbackServerContext* context,
+                                               const v1::BarrierRequest* request,
+                                               v1::BarrierResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  broker_.barrier(session, GroupId{request.group_id()}, request.rank(),
+                                  request.sequence(), Milliseconds(request.timeout_ms()),
+                                  [reply](absl::StatusOr<BarrierResult> result) mutable {
+                                    if (!result.ok()) return reply(result.status());
+                                    v1::BarrierResponse response;
+                                    response.set_epoch(result->epoch);
+                                    reply(std::move(response));
+                                  });
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::CreateWindow(grpc::CallbackServerContext* context,
+                                                    const v1::CreateWindowRequest* request,
+                                                    v1::CreateWindowResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  absl::StatusOr<WindowRequest> window = parse(request);
+                  if (!window.ok()) return reply(window.status());
+                  broker_.create_window(session, *std::move(window),
+                                        [reply](absl::StatusOr<WindowResult> result) mutable {
+                                          if (!result.ok()) return reply(result.status());
+                                          reply(render(*result));
+                                        });
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::DestroyWindow(grpc::CallbackServerContext* context,
+                                                     const v1::DestroyWindowRequest* request,
+                                                     v1::DestroyWindowResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::DestroyWindowResponse>(
+                      broker_.destroy_window(session, GroupId{request.group_id()}, request.rank(),
+                                             WindowId{request.window_id()}, request.generation())));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::ExportSlabs(grpc::CallbackServerContext* context,
+                                                   const v1::ExportSlabsRequest* request,
+                                                   v1::ExportSlabsResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  const auto tickets = broker_.export_slab(session, GroupId{request.group_id()},
+                                                           request.rank(), request.slab_index());
+                  if (!tickets.ok()) return reply(tickets.status());
+                  v1::ExportSlabsResponse response;
+                  response.set_expires_in_ms(
+                      static_cast<uint32_t>(broker_.options().ticket_lifetime.count()));
+                  for (const Broker::SlabTicket& ticket : *tickets) {
+                    v1::SlabExport* slab = response.add_exports();
+                    slab->set_ticket(ticket.ticket);
+                    slab->set_size_bytes(ticket.size_bytes);
+                    slab->set_offset(ticket.offset);
+                  }
+                  reply(std::move(response));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::ReportPeers(grpc::CallbackServerContext* context,
+                                                   const v1::ReportPeersRequest* request,
+                                                   v1::ReportPeersResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  constexpr size_t kMaxDetailBytes = 255;
+                  std::vector<PeerReport> peers;
+                  for (const v1::PeerReport& peer : request.peers()) {
+                    peers.push_back(
+                        {peer.rank(), peer.reachable(), peer.detail().substr(0, kMaxDetailBytes)});
+                  }
+                  reply(empty_or<v1::ReportPeersResponse>(broker_.report_peers(
+                      session, GroupId{request.group_id()}, request.rank(), std::move(peers))));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::ListSessions(grpc::CallbackServerContext* context,
+                                                    const v1::ListSessionsRequest* request,
+                                                    v1::ListSessionsResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_sessions(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::ListGroups(grpc::CallbackServerContext* context,
+                                                  const v1::ListGroupsRequest* request,
+                                                  v1::ListGroupsResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_groups(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::ListWindows(grpc::CallbackServerContext* context,
+                                                   const v1::ListWindowsRequest* request,
+                                                   v1::ListWindowsResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_windows(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::ExplainGroup(grpc::CallbackServerContext* context,
+                                                    const v1::ExplainGroupRequest* request,
+                                                    v1::ExplainGroupResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_explanation(request, broker_, session);
+  });
+}
+
+}  // namespace cco::memd

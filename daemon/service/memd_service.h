@@ -1,0 +1,78 @@
+// gRPC handlers. Each hands its request to the core's thread, where it is authenticated, parsed,
+// acted on and rendered.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "cco/memd/v1/memd.grpc.pb.h"
+#include "daemon/core/broker.h"
+#include "daemon/service/translate.h"
+
+namespace cco::memd {
+
+class MemdService final : public v1::MemdService::CallbackService {
+ public:
+  /// Both outlive this.
+  MemdService(Broker& broker, Executor& executor, NodeFacts facts)
+      : broker_(broker), executor_(executor), facts_(std::move(facts)) {}
+
+  /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
+  /// gRPC gets it.
+  void connected(int fd, const Identity& who) { connections_[fd] = who; }
+
+  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
+                                    v1::GetNodeResponse*) override;
+  grpc::ServerUnaryReactor* JoinGroup(grpc::CallbackServerContext*, const v1::JoinGroupRequest*,
+                                      v1::JoinGroupResponse*) override;
+  grpc::ServerUnaryReactor* LeaveGroup(grpc::CallbackServerContext*, const v1::LeaveGroupRequest*,
+                                       v1::LeaveGroupResponse*) override;
+  grpc::ServerUnaryReactor* AbortGroup(grpc::CallbackServerContext*, const v1::AbortGroupRequest*,
+                                       v1::AbortGroupResponse*) override;
+  grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext*, const v1::BarrierRequest*,
+                                    v1::BarrierResponse*) override;
+  grpc::ServerUnaryReactor* CreateWindow(grpc::CallbackServerContext*,
+                                         const v1::CreateWindowRequest*,
+                                         v1::CreateWindowResponse*) override;
+  grpc::ServerUnaryReactor* DestroyWindow(grpc::CallbackServerContext*,
+                                          const v1::DestroyWindowRequest*,
+                                          v1::DestroyWindowResponse*) override;
+  grpc::ServerUnaryReactor* ExportSlabs(grpc::CallbackServerContext*, const v1::ExportSlabsRequest*,
+                                        v1::ExportSlabsResponse*) override;
+  grpc::ServerUnaryReactor* ReportPeers(grpc::CallbackServerContext*, const v1::ReportPeersRequest*,
+                                        v1::ReportPeersResponse*) override;
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext*,
+                                         const v1::ListSessionsRequest*,
+                                         v1::ListSessionsResponse*) override;
+  grpc::ServerUnaryReactor* ListGroups(grpc::CallbackServerContext*, const v1::ListGroupsRequest*,
+                                       v1::ListGroupsResponse*) override;
+  grpc::ServerUnaryReactor* ListWindows(grpc::CallbackServerContext*, const v1::ListWindowsRequest*,
+                                        v1::ListWindowsResponse*) override;
+  grpc::ServerUnaryReactor* ExplainGroup(grpc::CallbackServerContext*,
+                                         const v1::ExplainGroupRequest*,
+                                         v1::ExplainGroupResponse*) override;
+
+ private:
+  absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context);
+
+  /// Runs `act(session, request)` -> absl::StatusOr<Response> on the core's thread.
+  template <typename Request, typename Response, typename Act>
+  grpc::ServerUnaryReactor* look(grpc::CallbackServerContext* context, const Request* request,
+                                 Response* response, Act act);
+
+  /// Runs `act(session, request, reply)` on the core's thread, once for each request id; `reply`
+  /// takes an absl::StatusOr<Response>, now or later.
+  template <typename Request, typename Response, typename Act>
+  grpc::ServerUnaryReactor* mutate(grpc::CallbackServerContext* context, const Request* request,
+                                   Response* response, Act act);
+
+  Broker& broker_;
+  Executor& executor_;
+  NodeFacts facts_;
+  std::map<int, Identity> connections_;
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,393 @@
+#include "daemon/service/translate.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cco/memd/v1/error.pb.h"
+#include "client/base/status_macros.h"
+#include "daemon/core/error.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr uint32_t kDefaultPage = 100, kMaxPage = 1000;
+
+template <typename Duration>
+uint64_t milliseconds(Duration duration) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(duration).count());
+}
+
+absl::StatusOr<Placement> parse(v1::Placement placement) {
+  switch (placement) {
+    case v1::PLACEMENT_HEAP:
+      return Placement::kHeap;
+    case v1::PLACEMENT_CONTROL:
+      return Placement::kControl;
+    case v1::PLACEMENT_EXTERNAL:
+      return Placement::kExternal;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("placement ", static_cast<int>(placement),
+                                                     " is not one of HEAP, CONTROL, EXTERNAL"));
+  }
+}
+
+v1::Placement render(Placement placement) {
+  switch (placement) {
+    case Placement::kHeap:
+      return v1::PLACEMENT_HEAP;
+    case Placement::kControl:
+      return v1::PLACEMENT_CONTROL;
+    case Placement::kExternal:
+      return v1::PLACEMENT_EXTERNAL;
+  }
+  return v1::PLACEMENT_UNSPECIFIED;
+}
+
+v1::MemberState render(MemberState state) {
+  switch (state) {
+    case MemberState::kLive:
+      return v1::MEMBER_STATE_LIVE;
+    case MemberState::kLost:
+      return v1::MEMBER_STATE_LOST;
+    case MemberState::kLeft:
+      return v1::MEMBER_STATE_LEFT;
+  }
+  return v1::MEMBER_STATE_UNSPECIFIED;
+}
+
+uint32_t open_fd_count() {
+  uint32_t count = 0;
+  if (DIR* directory = ::opendir("/proc/self/fd"); directory != nullptr) {
+    while (::readdir(directory) != nullptr) ++count;
+    ::closedir(directory);
+  }
+  return count < 3 ? 0 : count - 3;  // ".", "..", and the directory's own.
+}
+
+void add_limit(v1::GetNodeResponse* response, const char* name, uint64_t value, uint64_t used) {
+  v1::Limit* limit = response->add_limits();
+  limit->set_name(name);
+  limit->set_value(value);
+  limit->set_used(used);
+}
+
+v1::GroupInfo render_group(const Group& group, const Broker& broker) {
+  v1::GroupInfo info;
+  info.set_group_id(number(group.id));
+  info.set_name(group.name);
+  info.set_uid(group.uid);
+  info.set_size(group.size());
+  info.set_slot_bytes(group.heap.slot_bytes());
+  info.set_window_count(static_cast<uint32_t>(group.windows.size()));
+  info.set_epoch(group.epoch);
+  info.set_state(group.abort_reason.empty() ? "running"
+                                            : absl::StrCat("aborted: ", group.abort_reason));
+  uint64_t bytes = 0;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    bytes += broker.slab_bytes(group, rank);
+    v1::Member* member = info.add_members();
+    member->set_rank(rank);
+    member->set_gpu_uuid(broker.slabs().gpus()[group.ranks[rank].gpu].uuid);
+    member->set_pid(group.ranks[rank].who.pid);
+    member->set_state(render(group.ranks[rank].state));
+  }
+  info.set_slab_bytes(bytes);
+  for (const auto& [key, call] : group.window_calls) info.add_pending(call->describe());
+  for (const auto& [sequence, call] : group.barrier_calls) info.add_pending(call->describe());
+  return info;
+}
+
+v1::GroupInfo render_forming(const Broker::Forming& forming, const Broker& broker) {
+  v1::GroupInfo info;
+  info.set_name(forming.name);
+  info.set_uid(forming.uid);
+  info.set_size(forming.call->size());
+  info.set_state("forming");
+  for (uint32_t rank = 0; rank < forming.call->size(); ++rank) {
+    if (!forming.call->has(rank)) continue;
+    v1::Member* member = info.add_members();
+    member->set_rank(rank);
+    member->set_gpu_uuid(broker.slabs().gpus()[forming.call->args(rank).gpu].uuid);
+    member->set_pid(forming.call->args(rank).who.pid);
+    member->set_state(v1::MEMBER_STATE_LIVE);
+  }
+  info.add_pending(forming.call->describe());
+  return info;
+}
+
+std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool* reachable,
+                         const Broker& broker) {
+  *reachable = true;
+  if (rank == peer) return "its own memory";
+  for (uint32_t either : {rank, peer}) {
+    if (group.ranks[either].state == MemberState::kLive) continue;
+    *reachable = false;
+    return absl::StrCat("rank ", either,
+                        group.ranks[either].state == MemberState::kLost ? " is lost" : " has left");
+  }
+  const auto report = group.ranks[rank].peers.find(peer);
+  if (report == group.ranks[rank].peers.end()) {
+    *reachable = false;
+    return "not tried yet";
+  }
+  *reachable = report->second.reachable;
+  const bool same_gpu = group.ranks[rank].gpu == group.ranks[peer].gpu;
+  return absl::StrCat(same_gpu ? "same GPU " : "peer GPU ",
+                      broker.slabs().gpus()[group.ranks[peer].gpu].uuid, ": ",
+                      report->second.detail);
+}
+
+}  // namespace
+
+grpc::Status to_grpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  v1::ErrorDetail detail;
+  if (const auto rank = rank_of(status); rank.has_value()) detail.set_rank_plus_one(*rank + 1);
+  detail.set_retryable(retryable(status));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                      detail.SerializeAsString());
+}
+
+absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request) {
+  JoinRequest join;
+  join.unique_id = request.unique_id();
+  join.name = request.name();
+  join.rank = request.rank();
+  join.size = request.size();
+  join.gpu_uuid = request.gpu_uuid();
+  join.slot_bytes = request.slot_bytes();
+  join.timeout = Milliseconds(request.timeout_ms());
+  return join;
+}
+
+absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request) {
+  CCO_ASSIGN_OR_RETURN(Placement placement, parse(request.placement()));
+  WindowRequest window;
+  window.group = GroupId{request.group_id()};
+  window.rank = request.rank();
+  window.name = request.name();
+  window.sequence = request.sequence();
+  window.size_bytes = request.size_bytes();
+  if (request.alignment_bytes() != 0) window.alignment = request.alignment_bytes();
+  window.placement = placement;
+  window.timeout = Milliseconds(request.timeout_ms());
+  window.offer = request.offer();
+  window.allocation_bytes = request.allocation_bytes();
+  window.allocation_offset = request.allocation_offset();
+  return window;
+}
+
+v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {
+  v1::JoinGroupResponse response;
+  response.set_group_id(number(result.group));
+  response.set_generation(result.generation);
+  response.set_slot_bytes(result.slot_bytes);
+  response.set_control_bytes(result.control_bytes);
+  response.set_notice_ticket(result.notice_ticket);
+  // One node: the LSA team is the whole group.
+  response.set_lsa_rank(rank);
+  response.set_lsa_size(static_cast<uint32_t>(result.gpu_uuids.size()));
+  response.set_lsa_first(0);
+  for (size_t i = 0; i < result.gpu_uuids.size(); ++i) {
+    v1::Member* member = response.add_members();
+    member->set_rank(static_cast<uint32_t>(i));
+    member->set_gpu_uuid(result.gpu_uuids[i]);
+    member->set_pid(result.pids[i]);
+    member->set_state(v1::MEMBER_STATE_LIVE);
+  }
+  return response;
+}
+
+v1::CreateWindowResponse render(const WindowResult& result) {
+  v1::CreateWindowResponse response;
+  response.set_window_id(number(result.window));
+  response.set_generation(result.generation);
+  response.set_offset(result.offset);
+  response.set_slab_index(result.slab_index);
+  response.set_descriptor_offset(result.descriptor_offset);
+  for (uint64_t offset : result.peer_offsets) response.add_peer_offsets(offset);
+  return response;
+}
+
+absl::StatusOr<Page> parse_page(uint32_t page_size, const std::string& token) {
+  if (page_size > kMaxPage) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size is ", page_size, "; it takes 1 to ", kMaxPage));
+  }
+  Page page{page_size == 0 ? kDefaultPage : page_size, 0};
+  if (!token.empty() && !absl::SimpleAtoi(token, &page.after)) {
+    return absl::InvalidArgumentError("page_token is not one that an earlier answer gave");
+  }
+  return page;
+}
+
+v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
+                                const Session& caller) {
+  v1::GetNodeResponse response;
+  response.set_version(facts.version);
+  response.set_incarnation(broker.options().incarnation);
+  response.set_driver(facts.driver);
+  response.set_driver_version(facts.driver_version);
+  for (size_t i = 0; i < broker.slabs().gpus().size(); ++i) {
+    const GpuDevice& device = broker.slabs().gpus()[i];
+    const SlabTable::Usage usage = broker.slabs().usage(static_cast<int>(i));
+    v1::Gpu* gpu = response.add_gpus();
+    gpu->set_uuid(device.uuid);
+    gpu->set_pci_bus_id(device.pci_bus_id);
+    gpu->set_name(device.name);
+    gpu->set_arch(device.arch);
+    gpu->set_total_bytes(device.total_bytes);
+    gpu->set_slab_bytes(usage.bytes);
+    gpu->set_limit_bytes(broker.slabs().limit_bytes(static_cast<int>(i)));
+    gpu->set_granularity_bytes(device.granularity_bytes);
+    gpu->set_slab_count(usage.slab_count);
+    gpu->set_quarantined_bytes(usage.quarantined_bytes);
+    gpu->set_held_bytes(usage.held_bytes);
+    gpu->set_busy_ms(milliseconds(broker.slabs().busy(static_cast<int>(i))));
+  }
+  const Limits& limits = broker.options().limits;
+  const uint64_t groups = broker.groups().size() + broker.forming().size();
+  add_limit(&response, "sessions", limits.sessions, broker.sessions().size());
+  add_limit(&response, "groups", limits.groups, groups);
+  response.set_daemon_pid(::getpid());
+  response.set_uptime_ms(milliseconds(broker.now() - facts.started));
+  response.set_session_count(broker.sessions().size());
+  response.set_group_count(static_cast<uint32_t>(groups));
+  response.set_window_count(broker.window_count());
+  response.set_caller_uid(caller.who.uid);
+  response.set_caller_is_operator(caller.who.is_operator);
+  response.set_open_fds(open_fd_count());
+  rlimit fd_limit{};
+  ::getrlimit(RLIMIT_NOFILE, &fd_limit);
+  response.set_fd_limit(fd_limit.rlim_cur);
+  return response;
+}
+
+absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsRequest& request,
+                                                         Broker& broker, const Session& caller) {
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
+  v1::ListSessionsResponse response;
+  const auto& all = broker.sessions().all();
+  for (auto entry = all.upper_bound(SessionId{page.after}); entry != all.end(); ++entry) {
+    const Session& session = entry->second;
+    if (!broker.may_see(caller, session.who.uid)) continue;
+    if (response.sessions_size() == static_cast<int>(page.size)) {
+      response.set_next_page_token(absl::StrCat(response.sessions(page.size - 1).session_id()));
+      break;
+    }
+    v1::SessionInfo* info = response.add_sessions();
+    info->set_session_id(number(session.id));
+    info->set_uid(session.who.uid);
+    info->set_gid(session.who.gid);
+    info->set_pid(session.who.pid);
+    info->set_age_ms(milliseconds(broker.now() - session.since));
+    info->set_rank_count(static_cast<uint32_t>(session.ranks.size()));
+    info->set_ticket_count(broker.desk().count(session.id));
+    info->set_state(session.connected ? "attached" : "lost");
+    uint64_t bytes = 0;
+    uint32_t windows = 0;
+    for (const auto& [group_id, rank] : session.ranks) {
+      const Group& group = *broker.groups().at(group_id);
+      bytes += broker.slab_bytes(group, rank);
+      for (const auto& [id, window] : group.windows) windows += window.users[rank] ? 1 : 0;
+    }
+    info->set_slab_bytes(bytes);
+    info->set_window_count(windows);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListGroupsResponse> render_groups(const v1::ListGroupsRequest& request,
+                                                     const Broker& broker, const Session& caller) {
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
+  v1::ListGroupsResponse response;
+  if (page.after == 0) {  // Those that form have no id yet: all of them come with the first page.
+    for (const auto& [key, forming] : broker.forming()) {
+      if (broker.may_see(caller, forming.uid))
+        *response.add_groups() = render_forming(forming, broker);
+    }
+  }
+  uint32_t count = 0;
+  for (auto entry = broker.groups().upper_bound(GroupId{page.after});
+       entry != broker.groups().end(); ++entry) {
+    if (!broker.may_see(caller, entry->second->uid)) continue;
+    if (count++ == page.size) {
+      response.set_next_page_token(
+          absl::StrCat(response.groups(response.groups_size() - 1).group_id()));
+      break;
+    }
+    *response.add_groups() = render_group(*entry->second, broker);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequest& request,
+                                                       const Broker& broker,
+                                                       const Session& caller) {
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
+  // Window ids are unique over all groups, so that they order the whole listing.
+  std::vector<std::pair<const Window*, const Group*>> found;
+  for (const auto& [id, group] : broker.groups()) {
+    if ((request.group_id() != 0 && number(id) != request.group_id()) ||
+        !broker.may_see(caller, group->uid))
+      continue;
+    for (auto entry = group->windows.upper_bound(WindowId{page.after});
+         entry != group->windows.end(); ++entry) {
+      found.emplace_back(&entry->second, group.get());
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first->id < b.first->id; });
+  v1::ListWindowsResponse response;
+  for (const auto& [window, group] : found) {
+    if (response.windows_size() == static_cast<int>(page.size)) {
+      response.set_next_page_token(absl::StrCat(response.windows(page.size - 1).window_id()));
+      break;
+    }
+    v1::WindowInfo* info = response.add_windows();
+    info->set_group_id(number(group->id));
+    info->set_window_id(number(window->id));
+    info->set_name(window->name);
+    info->set_offset(window->place.offset);
+    info->set_size_bytes(window->size_bytes);
+    info->set_generation(window->generation);
+    info->set_placement(render(window->placement));
+    info->set_slab_index(window->place.slab_index);
+    info->set_user_count(
+        static_cast<uint32_t>(std::count(window->users.begin(), window->users.end(), true)));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
+                                                            const Broker& broker,
+                                                            const Session& caller) {
+  const auto found = broker.groups().find(GroupId{request.group_id()});
+  if (found == broker.groups().end() || !broker.may_see(caller, found->second->uid)) {
+    return absl::NotFoundError(absl::StrCat("no group ", request.group_id(),
+                                            " that this user may see; `ccoctl groups` lists them"));
+  }
+  const Group& group = *found->second;
+  v1::ExplainGroupResponse response;
+  *response.mutable_group() = render_group(group, broker);
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    for (uint32_t peer = 0; peer < group.size(); ++peer) {
+      bool reachable = false;
+      const std::string detail = explain_pair(group, rank, peer, &reachable, broker);
+      v1::PairInfo* pair = response.add_pairs();
+      pair->set_rank(rank);
+      pair->set_peer(peer);
+      pair->set_transport(reachable ? "lsa" : "none");
+      pair->set_detail(detail);
+    }
+  }
+  return response;
+}
+
+}  // namespace cco::memd

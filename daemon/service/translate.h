@@ -1,0 +1,49 @@
+// Between protobuf and the core's types: the only reader and writer of messages.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cco/memd/v1/memd.pb.h"
+#include "daemon/core/broker.h"
+
+namespace cco::memd {
+
+namespace v1 = ::cco::memd::v1;
+
+grpc::Status to_grpc(const absl::Status& status);
+
+absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request);
+absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request);
+
+v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
+v1::CreateWindowResponse render(const WindowResult& result);
+
+/// A page of a listing: `page_size` of 1..1000 (0: 100), and where it starts. INVALID_ARGUMENT.
+struct Page {
+  uint32_t size;
+  uint64_t after;  // Id of the last item of the page before.
+};
+absl::StatusOr<Page> parse_page(uint32_t page_size, const std::string& token);
+
+struct NodeFacts {
+  std::string version;
+  std::string driver;
+  std::string driver_version;
+  TimePoint started;
+};
+v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
+                                const Session& caller);
+absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsRequest& request,
+                                                         Broker& broker, const Session& caller);
+absl::StatusOr<v1::ListGroupsResponse> render_groups(const v1::ListGroupsRequest& request,
+                                                     const Broker& broker, const Session& caller);
+absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequest& request,
+                                                       const Broker& broker, const Session& caller);
+absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
+                                                            const Broker& broker,
+                                                            const Session& caller);
+
+}  // namespace cco::memd

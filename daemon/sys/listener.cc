@@ -1,0 +1,107 @@
+#include "daemon/sys/listener.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/fd_frame.h"
+#include "client/base/status_macros.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+absl::Status failure(const std::string& what, const std::string& path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " ", path, ": ", std::strerror(errno),
+                   ". Does the directory exist, and may this user write there?"));
+}
+
+absl::StatusOr<UniqueFd> take_lock(const std::string& path) {
+  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!lock) return failure("open the lock file", path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    const ssize_t size = ::pread(lock.get(), pid, sizeof pid - 1, 0);
+    return absl::AlreadyExistsError(
+        absl::StrCat("another cco-memd (pid ", size > 0 ? std::string(pid, size) : "unknown",
+                     ") holds ", path, ". Stop it, or choose another socket_path"));
+  }
+  const std::string pid = absl::StrCat(::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+    return failure("write the lock file", path);
+  }
+  return lock;
+}
+
+// A stale socket is replaced, a live one never: with the lock held, whoever still listens is not
+// one of ours.
+absl::Status remove_stale(const std::string& path, int type) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? absl::OkStatus() : failure("look at", path);
+  if (!S_ISSOCK(info.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " exists and is no socket. Remove it, or choose another socket_path"));
+  }
+  if (connect_unix(path, type).ok()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "something listens on ", path, " already. Stop it, or choose another socket_path"));
+  }
+  return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : failure("remove the stale socket", path);
+}
+
+absl::StatusOr<UniqueFd> listen_on(const std::string& path, int type,
+                                   const ListenerOptions& options) {
+  CCO_RETURN_IF_ERROR(remove_stale(path, type));
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return failure("make a socket for", path);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  // The socket is never there with wider permissions than asked for: it is born with none for
+  // others, and its group is set before they are widened.
+  const mode_t before = ::umask(0177);
+  const int bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  const int bind_error = errno;
+  ::umask(before);
+  errno = bind_error;
+  if (bound != 0) return failure("bind", path);
+  if (options.gid >= 0 &&
+      ::chown(path.c_str(), static_cast<uid_t>(-1), static_cast<gid_t>(options.gid)) != 0) {
+    return failure("change the group of", path);
+  }
+  if (::chmod(path.c_str(), options.mode) != 0) return failure("change the mode of", path);
+  if (::listen(fd.get(), kBacklog) != 0) return failure("listen on", path);
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<Listeners> Listeners::create(const ListenerOptions& options) {
+  CCO_RETURN_IF_ERROR(check_socket_path(options.socket_path));
+  Listeners listeners;
+  CCO_ASSIGN_OR_RETURN(listeners.lock_, take_lock(options.socket_path + ".lock"));
+  listeners.path_ = options.socket_path;
+  // The fd channel first: who can connect to the RPC socket finds both.
+  CCO_ASSIGN_OR_RETURN(listeners.fds_,
+                       listen_on(fd_socket_path(options.socket_path), SOCK_SEQPACKET, options));
+  CCO_ASSIGN_OR_RETURN(listeners.rpc_, listen_on(options.socket_path, SOCK_STREAM, options));
+  return listeners;
+}
+
+Listeners::~Listeners() {
+  if (rpc_) ::unlink(path_.c_str());
+  if (fds_) ::unlink(fd_socket_path(path_).c_str());
+  if (lock_) ::unlink((path_ + ".lock").c_str());
+}
+
+}  // namespace cco::memd

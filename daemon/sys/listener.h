@@ -1,0 +1,43 @@
+// The daemon's two listening sockets, and the promise that no other daemon has them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/base/unique.h"
+
+namespace cco::memd {
+
+struct ListenerOptions {
+  std::string socket_path;  ///< Of the RPC socket; the fd channel's is derived.
+  mode_t mode = 0660;
+  int64_t gid = -1;  ///< Owner of both; < 0: the process's own.
+};
+
+/// Removes what it made when it goes.
+class Listeners {
+ public:
+  /// ALREADY_EXISTS      another cco-memd runs there (its pid is named), or something else listens
+  /// INVALID_ARGUMENT    a path is over 107 bytes
+  /// FAILED_PRECONDITION the directory is missing or not writable, or a file of that name is no
+  /// socket
+  static absl::StatusOr<Listeners> create(const ListenerOptions& options);
+
+  Listeners(Listeners&&) = default;
+  Listeners& operator=(Listeners&&) = delete;
+  ~Listeners();
+
+  const UniqueFd& rpc() const { return rpc_; }
+  const UniqueFd& fds() const { return fds_; }
+
+ private:
+  Listeners() = default;
+  std::string path_;
+  UniqueFd lock_;  // Held for life; the kernel drops it even if we are killed.
+  UniqueFd rpc_;
+  UniqueFd fds_;
+};
+
+}  // namespace cco::memd

@@ -4,9 +4,9 @@
 #include <google/protobuf/text_format.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -57,14 +57,11 @@ const char* driver_name(DriverKind kind) {
 
 absl::StatusOr<uint32_t> parse_mode(const std::string& text) {
   uint32_t mode = 0;
-  for (char digit : text) {
-    if (digit < '0' || digit > '7') mode = std::numeric_limits<uint32_t>::max() / 8;
-    mode = mode * 8 + static_cast<uint32_t>(digit - '0');
-    if (mode > 0777) break;
-  }
-  if (!text.empty() && mode <= 0777) return mode;
-  return absl::InvalidArgumentError(
-      absl::StrCat("socket_mode is '", text, "'; it takes octal digits up to 0777, as \"0660\""));
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, mode, 8);
+  if (error == std::errc() && rest == end && mode <= 0777) return mode;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "socket_mode is '", text, "'; it takes octal digits up to 0777, as \"0660\""));
 }
 
 absl::Status read_limits(const v1::Limits& from, Limits* to) {
@@ -128,7 +125,7 @@ absl::StatusOr<Config> parse_config(const std::string& text, const std::string& 
   parser.RecordErrorsTo(&errors);
   if (!parser.ParseFromString(text, &message)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(errors.text(), ". The fields are described in config.proto"));
+        absl::StrCat(errors.text(), " The fields are described in config.proto"));
   }
   absl::StatusOr<Config> config = read(message);
   if (config.ok()) return config;

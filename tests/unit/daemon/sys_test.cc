@@ -1,0 +1,336 @@
+// What stands between the core and Linux.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cco/device/abi.h"
+#include "client/base/fd_frame.h"
+#include "daemon/config.h"
+#include "daemon/sys/event_loop.h"
+#include "daemon/sys/gpu_workers.h"
+#include "daemon/sys/listener.h"
+#include "daemon/sys/memfd_notice_board.h"
+#include "daemon/sys/peer.h"
+#include "device/runtime/host_driver.h"
+
+namespace cco::memd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string text(const absl::Status& status) { return std::string(status.message()); }
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() { EXPECT_NE(::mkdtemp(path_), nullptr); }
+  ~TemporaryDirectory() { EXPECT_EQ(::rmdir(path_), 0) << "left behind in " << path_; }
+  std::string operator/(const std::string& name) const { return absl::StrCat(path_, "/", name); }
+
+ private:
+  char path_[32] = "/tmp/cco-sys-XXXXXX";
+};
+
+// Goal    tasks run in order, timers by their time, and a cancelled one never.
+TEST(EventLoop, RunsTasksAndTimersInOrder) {
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create();
+  std::string order;
+  loop->call_at(loop->now() + Milliseconds(20), [&] {
+    order += "c";
+    loop->quit();
+  });
+  loop->call_at(loop->now() + Milliseconds(10), [&] { order += "b"; });
+  loop->cancel(loop->call_at(loop->now() + Milliseconds(5), [&] { order += "x"; }));
+  loop->post([&] { order += "a"; });
+  loop->run();
+  EXPECT_EQ(order, "abc");
+}
+
+// Goal    what several threads post all runs, on the loop's thread, in each thread's order.
+TEST(EventLoop, TakesTasksFromManyThreads) {
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create();
+  constexpr int kThreads = 4, kTasks = 1000;
+  std::vector<int> last(kThreads, -1);
+  int done = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kTasks; ++i) {
+        loop->post([&, t, i] {
+          EXPECT_EQ(last[t], i - 1);
+          last[t] = i;
+          if (++done == kThreads * kTasks) loop->quit();
+        });
+      }
+    });
+  }
+  loop->run();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, kThreads * kTasks);
+}
+
+// Goal    a watch may remove itself while it runs.
+TEST(EventLoop, WatchMayRemoveItself) {
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]);
+  int calls = 0;
+  ASSERT_TRUE(loop->watch(reader,
+                          [&] {
+                            ++calls;
+                            loop->unwatch(reader);
+                            loop->quit();
+                          })
+                  .ok());
+  ASSERT_EQ(::write(writer.get(), "x", 1), 1);
+  loop->run();
+  EXPECT_EQ(calls, 1);
+}
+
+/// A host driver whose device 0 answers only when told to.
+class StuckDriver final : public GpuDriver {
+ public:
+  explicit StuckDriver(GpuDriver& real) : real_(real) {}
+  std::string_view name() const override { return real_.name(); }
+  std::string version() const override { return real_.version(); }
+  const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
+  absl::StatusOr<GpuMemory> allocate(int device, uint64_t size, MemoryKind kind) override {
+    if (device == 0) gate.get_future().wait();
+    return real_.allocate(device, size, kind);
+  }
+  absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override {
+    return real_.export_fd(memory);
+  }
+  absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size) override {
+    return real_.import_fd(device, fd, size);
+  }
+  absl::StatusOr<VaRange> reserve(int device, uint64_t size, uint64_t alignment) override {
+    return real_.reserve(device, size, alignment);
+  }
+  absl::StatusOr<GpuMapping> map(uint64_t address, const GpuMemory& memory) override {
+    return real_.map(address, memory);
+  }
+  absl::Status set_access(const GpuMapping& mapping, int device, Access access) override {
+    return real_.set_access(mapping, device, access);
+  }
+  absl::StatusOr<std::unique_ptr<GpuContext>> open(int device) override {
+    return real_.open(device);
+  }
+  std::promise<void> gate;
+
+ private:
+  void release(GpuAllocationId) noexcept override {}
+  void free_range(uint64_t, uint64_t) noexcept override {}
+  void unmap(uint64_t, uint64_t) noexcept override {}
+  GpuDriver& real_;
+};
+
+// Goal    a GPU whose driver hangs delays no other GPU, is seen to be busy, and is waited for only
+// so long.
+TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
+  const std::unique_ptr<HostDriver> host = *HostDriver::create(2, 1 << 20);
+  StuckDriver driver(*host);
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create();
+  GpuWorkers workers(driver, *loop);
+  std::string order;
+  workers.allocate(0, 64 << 10, MemoryKind::kData, [&](absl::StatusOr<SlabMemory> memory) {
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    order += "stuck ";
+    loop->quit();
+  });
+  workers.allocate(1, 64 << 10, MemoryKind::kData, [&](absl::StatusOr<SlabMemory> memory) {
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    order += "free ";
+    EXPECT_GT(workers.busy(0).count(), 0);
+    EXPECT_FALSE(workers.drain(Milliseconds(1)));
+    driver.gate.set_value();
+  });
+  loop->run();
+  EXPECT_EQ(order, "free stuck ");
+  EXPECT_TRUE(workers.drain(Milliseconds(10'000)));
+}
+
+// Goal    SO_PEERPIDFD's three behaviours are told apart.
+// Method  a real socket pair, with that one option answered as each kind of kernel does.
+TEST(Peer, PidfdOnEveryKernel) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd mine(ends[0]), other(ends[1]);
+  const auto with = [&](int error) {
+    return read_peer(mine, -1, [error](int fd, int level, int option, void* value, unsigned* size) {
+      if (option != 77) return ::getsockopt(fd, level, option, value, size);
+      errno = error;
+      return -1;
+    });
+  };
+  const absl::StatusOr<Peer> old_kernel = with(ENOPROTOOPT);
+  ASSERT_TRUE(old_kernel.ok()) << old_kernel.status();
+  EXPECT_EQ(old_kernel->who.pid, ::getpid());
+  EXPECT_TRUE(old_kernel->pidfd) << "pidfd_open must have stood in";
+  EXPECT_EQ(with(ESRCH).status().code(), absl::StatusCode::kUnavailable) << "a reaped peer is gone";
+  EXPECT_EQ(with(EMFILE).status().code(), absl::StatusCode::kResourceExhausted);
+  const absl::StatusOr<Peer> real = read_peer(mine, -1);
+  ASSERT_TRUE(real.ok());
+  EXPECT_EQ(real->who.uid, ::geteuid());
+  EXPECT_TRUE(real->who.is_operator) << "the daemon's own user";
+}
+
+// Goal    a pidfd tells of the end of a peer that died before it was looked at.
+TEST(Peer, DeadPeerIsSeen) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  UniqueFd mine(ends[0]);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  UniqueFd pidfd(static_cast<int>(::syscall(434 /* pidfd_open */, child, 0)));
+  pollfd exited{pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&exited, 1, 10'000), 1);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const absl::StatusOr<Peer> peer =
+      read_peer(mine, -1, [&](int fd, int level, int option, void* value, unsigned* size) {
+        if (option == SO_PEERCRED) {
+          *static_cast<ucred*>(value) = {child, 0, 0};
+          return 0;
+        }
+        if (option == 77) {
+          errno = ENOPROTOOPT;
+          return -1;
+        }
+        return ::getsockopt(fd, level, option, value, size);
+      });
+  EXPECT_EQ(peer.status().code(), absl::StatusCode::kUnavailable)
+      << "its pid could be anybody's by now";
+}
+
+// Goal    a live daemon's sockets are never taken, a dead one's always.
+TEST(Listeners, ReplacesStaleSocketsAndNeverLiveOnes) {
+  TemporaryDirectory directory;
+  const ListenerOptions options{directory / "memd.sock", 0600, -1};
+  {
+    const absl::StatusOr<Listeners> first = Listeners::create(options);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const absl::StatusOr<Listeners> second = Listeners::create(options);
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(text(second.status()), HasSubstr(absl::StrCat("pid ", ::getpid())));
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const absl::StatusOr<Listeners> killed = Listeners::create(options);
+    ::_exit(killed.ok() ? 0 : 1);  // Without a destructor: as after SIGKILL.
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  struct stat info {};
+  ASSERT_EQ(::stat(options.socket_path.c_str(), &info), 0);
+  const absl::StatusOr<Listeners> replaced = Listeners::create(options);
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  ASSERT_EQ(::stat(options.socket_path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_TRUE(connect_unix(options.socket_path, SOCK_STREAM).ok());
+}
+
+// Goal    no socket is ever open to others, whatever the umask.
+TEST(Listeners, ModeIsTightFromBirth) {
+  TemporaryDirectory directory;
+  const mode_t before = ::umask(0);
+  const absl::StatusOr<Listeners> listeners =
+      Listeners::create({directory / "memd.sock", 0660, -1});
+  const mode_t after = ::umask(before);
+  ASSERT_TRUE(listeners.ok());
+  EXPECT_EQ(after, 0u) << "the process's umask is put back";
+  for (const char* name : {"memd.sock", "memd-fd.sock"}) {
+    struct stat info {};
+    ASSERT_EQ(::stat((directory / name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0660u) << name;
+  }
+}
+
+// Goal    paths that cannot be bound are refused with the cause.
+TEST(Listeners, BadPathsSayWhy) {
+  const auto create = [](const std::string& path) {
+    return text(Listeners::create({path, 0600, -1}).status());
+  };
+  const std::string longest = absl::StrCat("/tmp/", std::string(95, 'x'), ".sock");
+  EXPECT_THAT(create(longest), AllOf(HasSubstr("108 bytes"), HasSubstr("limit 107")));
+  EXPECT_THAT(create("/tmp/no-such-directory-of-cco/memd.sock"),
+              HasSubstr("No such file or directory"));
+  EXPECT_THAT(create(""), HasSubstr("empty"));
+  EXPECT_THAT(create(std::string("\0abstract", 9)), HasSubstr("abstract"));
+  TemporaryDirectory directory;
+  const std::string path = directory / "memd.sock";
+  {
+    const UniqueFd file(::open(path.c_str(), O_CREAT | O_CLOEXEC | O_WRONLY, 0600));
+    EXPECT_THAT(create(path), HasSubstr("is no socket"));
+  }
+  ::unlink(path.c_str());
+}
+
+// Goal    a member can map its notice page and read it, and cannot change its size under the
+// daemon.
+TEST(NoticeBoard, PagesAreSealed) {
+  MemfdNoticeBoard board;
+  const std::unique_ptr<NoticePage> page = *board.create_page(4);
+  EXPECT_EQ(::ftruncate(page->fd().get(), 0), -1);
+  EXPECT_EQ(errno, EPERM);
+  const UniqueMapping mapping(
+      {::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, page->fd().get(), 0), 4096});
+  const auto* notice = static_cast<const cco_notice_page*>(mapping.get().address);
+  EXPECT_EQ(notice->abort_word, 0u);
+  EXPECT_EQ(notice->world_size, 4u);
+  page->set_rank_out(70, 3);
+  page->set_abort(CCO_ABORT_WORD(CCO_ABORT_PEER_LOST, 70));
+  EXPECT_EQ(notice->lost_ranks[1], uint64_t{1} << 6);
+  EXPECT_EQ(notice->epoch, 3u);
+  EXPECT_EQ(CCO_ABORT_RANK(notice->abort_word), 70u);
+}
+
+// Goal    the configuration that is printed is the one that is read, and every default is in range.
+TEST(Config, PrintsWhatItReads) {
+  const absl::StatusOr<Config> first =
+      parse_config("driver: \"host\" limits { groups: 7 }", "test");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->limits.groups, 7u);
+  const std::string printed = print_config(*first);
+  const absl::StatusOr<Config> second = parse_config(printed, "printed");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(print_config(*second), printed);
+}
+
+// Goal    what is malformed, unknown or out of range is refused, with its place and its value.
+TEST(Config, RefusesWithPlaceAndValue) {
+  const auto error = [](const std::string& text_of) {
+    return text(parse_config(text_of, "file").status());
+  };
+  EXPECT_THAT(error("socket_path: \"a\"\nsocket_patch: 1"),
+              AllOf(StartsWith("file:2:"), HasSubstr("socket_patch")));
+  EXPECT_THAT(error("limits { groups: }"), StartsWith("file:1:"));
+  EXPECT_THAT(error("limits { groups: 0 }"), HasSubstr("limits.groups is 0"));
+  EXPECT_THAT(error("limits { ranks_per_group: 1025 }"), HasSubstr("1 to 1024"));
+  EXPECT_THAT(error("driver: \"gpu\""), HasSubstr("gpu"));
+  EXPECT_THAT(error("socket_mode: \"888\""), HasSubstr("octal"));
+  EXPECT_THAT(error("socket_mode: \"7777\""), HasSubstr("octal"));
+  EXPECT_THAT(error("control_bytes: 1"), HasSubstr("control_bytes is 1"));
+  EXPECT_THAT(error("ticket_ms: 60001"), HasSubstr("60000"));
+  EXPECT_THAT(error("slab_bytes: 18446744073709551616"), StartsWith("file:1:"));
+  EXPECT_THAT(error(absl::StrCat("socket_path: \"/", std::string(120, 'x'), "\"")),
+              HasSubstr("limit 107"));
+  EXPECT_EQ(load_config("/no/such/file").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace cco::memd

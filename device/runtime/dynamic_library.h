@@ -37,6 +37,7 @@ class LibraryCall;
 template <typename Result, typename... Parameters>
 class LibraryCall<Result(Parameters...)> {
  public:
+  using Signature = Result(Parameters...);
   using Function = Result (*)(Parameters...);
 
   bool resolve(const DynamicLibrary& library, const char* symbol) {

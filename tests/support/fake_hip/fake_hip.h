@@ -13,6 +13,8 @@ struct FakeHipLedger {
   uint32_t registrations;
   uint32_t
       overlapping_calls;  ///< Memory calls that began while another thread was in one. Never reset.
+
+  friend bool operator==(const FakeHipLedger&, const FakeHipLedger&) = default;
 };
 using FakeHipLedgerFunction = void (*)(FakeHipLedger*);
 inline constexpr char kFakeHipLedgerSymbol[] = "fakeHipLedger";

@@ -1,0 +1,166 @@
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tests/contract/contract_test.h"
+
+namespace cco {
+namespace {
+
+using Code = absl::StatusCode;
+
+// The same kernel for two kinds of driver: *place = value.
+void store_on_host(void** arguments) {
+  auto* place = *static_cast<uint32_t**>(arguments[0]);
+  *place = *static_cast<uint32_t*>(arguments[1]);
+}
+constexpr uint32_t kStoreArguments[] = {sizeof(uint64_t), sizeof(uint32_t)};
+constexpr HostFunction kHostFunctions[] = {{"store", store_on_host, kStoreArguments}};
+constexpr std::string_view kStorePtx = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry store(.param .u64 place, .param .u32 value) {
+  .reg .u64 %address;
+  .reg .u32 %value;
+  ld.param.u64 %address, [place];
+  ld.param.u32 %value, [value];
+  st.global.u32 [%address], %value;
+  ret;
+}
+)";
+constexpr std::string_view kNoCode = "\177ELF: what the fake takes for a code object";
+
+absl::Span<const uint8_t> bytes_of(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+class Execution : public ContractTest {
+ protected:
+  void SetUp() override {
+    ContractTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    auto memory = gpu().allocate(0, granularity(), MemoryKind::kData);
+    ASSERT_OK(memory);
+    auto area = map_area(gpu(), 0, *memory);
+    ASSERT_OK(area);
+    area_ = *std::move(area);
+    ASSERT_OK(context(0).fill_zero(base(), granularity()));
+  }
+  void TearDown() override {
+    area_.reset();
+    ContractTest::TearDown();
+  }
+  uint64_t base() const { return area_->mapping.address(); }
+
+  const KernelImage images_[2] = {{"ptx", bytes_of(kStorePtx)}, {"gfx942", bytes_of(kNoCode)}};
+  const KernelModule module_ = {"contract", images_, kHostFunctions};
+
+ private:
+  std::optional<Area> area_;
+};
+
+// Goal    copies move what they are told to, between host and device and on the device, and zeroing
+// zeroes. Method  odd offsets and lengths; look at the neighbours.
+TEST_P(Execution, CopiesAreExact) {
+  ASSERT_OK(write(0, base() + 3, "abcdefg"));
+  auto stream = context(0).create_stream();
+  ASSERT_OK(stream);
+  ASSERT_OK((*stream)->copy(base() + 101, base() + 4, 5));
+  ASSERT_OK((*stream)->synchronize());
+  EXPECT_EQ(read(0, base() + 100, 7).value_or(""), std::string("\0bcdef\0", 7));
+  ASSERT_OK(context(0).fill_zero(base() + 5, 2));
+  EXPECT_EQ(read(0, base() + 3, 7).value_or(""), std::string("ab\0\0efg", 7));
+}
+
+// Goal    a stream tells the time between two marks.
+// Method  a copy between them; nothing before they were passed.
+TEST_P(Execution, MarksMeasure) {
+  auto stream = context(0).create_stream();
+  ASSERT_OK(stream);
+  EXPECT_FALSE((*stream)->elapsed_us().ok()) << "no mark was passed yet";
+  EXPECT_TRUE(says((*stream)->mark(2), Code::kInvalidArgument, {"0 and 1"}));
+  ASSERT_OK((*stream)->mark(0));
+  ASSERT_OK((*stream)->copy(base() + granularity() / 2, base(), granularity() / 2));
+  ASSERT_OK((*stream)->mark(1));
+  ASSERT_OK((*stream)->synchronize());
+  const auto elapsed = (*stream)->elapsed_us();
+  ASSERT_OK(elapsed);
+  EXPECT_GE(*elapsed, 0.0);
+  EXPECT_LT(*elapsed, 10e6);
+}
+
+// Goal    the facts that kernels' deadlines and grids are computed from are there.
+// Method  look at them.
+TEST_P(Execution, ClockAndSizeAreKnown) {
+  EXPECT_GE(context(0).clock_khz(), 1000u);
+  EXPECT_GE(context(0).multiprocessor_count(), 1u);
+  EXPECT_EQ(context(0).device(), 0);
+}
+
+// Goal    host memory can be given to kernels and taken back, and given again.
+// Method  register a shared page twice; write it by the host, copy from its device address.
+TEST_P(Execution, HostMemoryIsReachable) {
+  constexpr size_t kPageBytes = 4096;
+  void* page =
+      ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  for (const char* text : {"once", "more"}) {
+    const auto address = context(0).register_host(page, kPageBytes);
+    ASSERT_OK(address);
+    std::memcpy(page, text, 4);
+    auto stream = context(0).create_stream();
+    ASSERT_OK(stream);
+    ASSERT_OK((*stream)->copy(base(), *address, 4));
+    ASSERT_OK((*stream)->synchronize());
+    EXPECT_EQ(read(0, base(), 4).value_or(""), text);
+    context(0).unregister_host(page);
+  }
+  ::munmap(page, kPageBytes);
+}
+
+// Goal    a kernel gets the arguments that were passed at launch, even if they change before it
+// runs. Method  launch a store, change the argument at once, look at what was stored. The fake
+// runtime has no GPU: it must say
+//         so rather than pretend.
+TEST_P(Execution, AKernelKeepsItsArguments) {
+  const auto function = context(0).load(module_, "store");
+  ASSERT_OK(function);
+  auto stream = context(0).create_stream();
+  ASSERT_OK(stream);
+  for (const uint32_t expected : {7u, 8u}) {
+    uint64_t place = base() + 16;
+    uint32_t value = expected;
+    void* arguments[] = {&place, &value};
+    const absl::Status launched = (*stream)->launch(*function, {}, arguments);
+    if (is_hip()) {
+      EXPECT_TRUE(says(launched, Code::kFailedPrecondition,
+                       {"hipModuleLaunchKernel", "hipErrorNotSupported"}));
+      return;
+    }
+    ASSERT_OK(launched);
+    place = 0;
+    value = 0;
+    ASSERT_OK((*stream)->synchronize());
+    uint32_t stored = 0;
+    ASSERT_OK(context(0).copy_to_host(&stored, base() + 16, sizeof stored));
+    EXPECT_EQ(stored, expected);
+  }
+}
+
+// Goal    asking for a kernel that is not there says what there is.
+// Method  a module for other machines; a name that is not in it.
+TEST_P(Execution, MissingKernelsAreNamed) {
+  const KernelImage alien[] = {{"gfx000", bytes_of(kNoCode)}};
+  const KernelModule module = {"alien", alien, {}};
+  EXPECT_TRUE(says(context(0).load(module, "store").status(), Code::kFailedPrecondition,
+                   {"alien", "gfx000"}));
+  if (is_hip()) return;  // The fake takes any name.
+  EXPECT_TRUE(
+      says(context(0).load(module_, "absent").status(), Code::kNotFound, {"absent", "contract"}));
+}
+
+CCO_INSTANTIATE_CONTRACT(Execution);
+
+}  // namespace
+}  // namespace cco

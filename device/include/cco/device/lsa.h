@@ -137,6 +137,9 @@ class LsaBarrier {
     return wait(deadline);
   }
 
+  /// Rounds that this rank has completed on this index.
+  CCO_DEVICE uint64_t epoch() const { return epoch_; }
+
  private:
   C coop_;
   const DeviceComm& comm_;

@@ -18,6 +18,13 @@
 #define CCO_GPU (CCO_HIP || CCO_CUDA)
 #define CCO_HOST (!CCO_GPU)
 
+// 1 in the passes of GPU compilers that emit GPU code.
+#if defined(__HIP_DEVICE_COMPILE__) || defined(__CUDA_ARCH__)
+#define CCO_DEVICE_PASS 1
+#else
+#define CCO_DEVICE_PASS 0
+#endif
+
 // gfx9: clang may drop the wait after a system release that is not written out
 // (llvm-project#178316).
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)

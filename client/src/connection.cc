@@ -112,9 +112,9 @@ absl::Status Connection::finish(const grpc::Status& status,
   if (answered_by_daemon(result)) return result;
   if (absl::IsDeadlineExceeded(result)) return not_answered(timeout + kGrace);
   if (absl::IsUnavailable(result)) {
-    return absl::UnavailableError(absl::StrCat("cco-memd at ", socket_path_, " has gone (",
-                                               status.error_message(),
-                                               "). Is it restarting? Make a new client once it runs"));
+    return absl::UnavailableError(
+        absl::StrCat("cco-memd at ", socket_path_, " has gone (", status.error_message(),
+                     "). Is it restarting? Make a new client once it runs"));
   }
   return absl::Status(result.code(), absl::StrCat("the call to cco-memd at ", socket_path_,
                                                   " failed: ", status.error_message()));
@@ -197,8 +197,8 @@ absl::Status with_error_rank(absl::Status status, int rank) {
 
 bool answered_by_daemon(const absl::Status& status) {
   if (status.GetPayload(kErrorDetailUrl).has_value()) return true;
-  // With these gRPC itself ends a call. The daemon uses the first two only with a detail that is not
-  // empty, and the others not at all.
+  // With these gRPC itself ends a call. The daemon uses the first two only with a detail that is
+  // not empty, and the others not at all.
   switch (status.code()) {
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kUnavailable:

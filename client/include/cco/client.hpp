@@ -151,7 +151,9 @@ class Window {
                                          Window* result) {
     const cco_window_options raw = raw_options(options);
     cco_window* made = nullptr;
-    return keep(cco_window_create(group.get(), name, &raw, &made), made, result);
+    const cco_status status = cco_window_create(group.get(), name, &raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
+    return status;
   }
 
   struct ExternalMemory {
@@ -167,7 +169,9 @@ class Window {
     const cco_external_memory raw_memory{sizeof raw_memory, memory.fd, memory.allocation_bytes,
                                          memory.allocation_offset};
     cco_window* made = nullptr;
-    return keep(cco_window_register(group.get(), name, &raw, &raw_memory, &made), made, result);
+    const cco_status status = cco_window_register(group.get(), name, &raw, &raw_memory, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
+    return status;
   }
 
   /// For kernels, by value; valid while this window is.
@@ -193,10 +197,6 @@ class Window {
  private:
   static cco_window_options raw_options(const Options& options) {
     return {sizeof(cco_window_options), options.timeout_ms, options.size_bytes, options.alignment_bytes};
-  }
-  static cco_status keep(cco_status status, cco_window* made, Window* result) {
-    if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
-    return status;
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;

@@ -46,8 +46,13 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::create(std::shared_ptr<Group> group,
   spec.size_bytes = words_bytes + fingerprint(options);
   spec.timeout = options.timeout;
   CCO_ASSIGN_OR_RETURN(const Gate::Pass turn, group->take_turn());
-  CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> words, Window::create_in_turn(group, turn, spec));
-  std::shared_ptr<Comm> comm(new Comm(std::move(words)));
+  absl::StatusOr<std::shared_ptr<Window>> words = Window::create_in_turn(group, turn, spec);
+  if (!words.ok()) {
+    return with_context(absl::StrFormat("signal_count %d and barrier_count %d here",
+                                        options.signal_count, options.barrier_count),
+                        words.status());
+  }
+  std::shared_ptr<Comm> comm(new Comm(*std::move(words)));
   absl::Status filled = comm->fill(options, barrier_offset);
   // The words of every rank are zero before any rank uses them.
   if (filled.ok()) filled = group->barrier_in_turn(turn, deadline.left());

@@ -46,7 +46,7 @@ absl::StatusOr<std::string> Connection::default_socket_path() {
         "/run/cco/memd.sock");
   }
   if (absl::Status fits = check_socket_path(path); !fits.ok()) {
-    return absl::Status(fits.code(), absl::StrCat("CCO_SOCKET: ", std::string(fits.message())));
+    return with_context("CCO_SOCKET", fits);
   }
   return std::string(path);
 }
@@ -193,6 +193,14 @@ absl::Status with_error_rank(absl::Status status, int rank) {
   detail.set_rank_plus_one(static_cast<uint32_t>(rank + 1));
   status.SetPayload(kErrorDetailUrl, absl::Cord(detail.SerializeAsString()));
   return status;
+}
+
+absl::Status with_context(const std::string& context, const absl::Status& status) {
+  absl::Status result(status.code(), absl::StrCat(context, ": ", std::string(status.message())));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    result.SetPayload(url, payload);
+  });
+  return result;
 }
 
 bool answered_by_daemon(const absl::Status& status) {

@@ -88,6 +88,9 @@ int error_rank(const absl::Status& status);
 /// A status that says which rank it is about.
 absl::Status with_error_rank(absl::Status status, int rank);
 
+/// "context: message", with the rank kept.
+absl::Status with_context(const std::string& context, const absl::Status& status);
+
 /// Whether the daemon itself decided this. False: nothing is known of the outcome, the call may have been carried out.
 bool answered_by_daemon(const absl::Status& status);
 

@@ -47,12 +47,11 @@ absl::Status Heap::map_slab(uint32_t index, absl::Span<const SlabPlace> places, 
   for (uint32_t rank = 0; rank < lsa_size_; ++rank) {
     absl::StatusOr<GpuMapping> piece = map_piece(rank, places[rank], fetch);
     if (!piece.ok()) {
-      absl::Status status(
+      return absl::Status(
           piece.status().code(),
           absl::StrFormat("mapping slab %d of LSA rank %d (%d bytes at offset %d of its slot): %s",
                           index, rank, places[rank].size_bytes, places[rank].offset,
                           std::string(piece.status().message())));
-      return status;
     }
     pieces.push_back(*std::move(piece));
   }

@@ -3,8 +3,7 @@
 // `deadline_ns` from the start of its kernel.
 #include "cco/device.hpp"
 
-using namespace cco::device;
-
+namespace cco::device {
 namespace {
 
 /// All threads of the grid, for copying only.
@@ -171,3 +170,5 @@ CCO_KERNEL void ping_pong(DeviceComm comm, uint32_t peer, uint32_t signal, uint6
 
 CCO_KERNEL_TABLE(bench, copy_bare, lsa_put, lsa_get, barrier, barrier_release_acquire,
                  flags_relaxed, ping_pong);
+
+}  // namespace cco::device

@@ -7,10 +7,15 @@
 #include "device/kernels/exchange_pattern.h"
 #include "device/kernels/routing.h"
 
-using namespace cco::device;
-using namespace cco::kernels;
-
+namespace cco::device {
 namespace {
+
+using kernels::kChoices;
+using kernels::kExperts;
+using kernels::kLanes;
+using kernels::kThreadsMax;
+using kernels::RoutedToken;
+using kernels::RoutingLayout;
 
 CCO_DEVICE void store_result(BlockCoop block, uint64_t* result, uint32_t peer, WaitResult outcome) {
   if (block.is_leader()) result[peer] = outcome.encode();
@@ -21,7 +26,7 @@ CCO_DEVICE void fill_chunk(BlockCoop block, uint8_t* to, uint64_t bytes, uint32_
                            uint64_t round) {
   const bool aligned = reinterpret_cast<uint64_t>(to) % 8 == 0;
   for (uint64_t i = block.thread_rank(); 8 * i < bytes; i += block.size()) {
-    const uint64_t word = exchange_word(rank, round, i);
+    const uint64_t word = kernels::exchange_word(rank, round, i);
     const uint64_t left = bytes - 8 * i;
     if (aligned && left >= 8) {
       reinterpret_cast<uint64_t*>(to)[i] = word;
@@ -46,7 +51,8 @@ CCO_DEVICE void for_each_choice(uint64_t token_id, Use use) {
   for (uint32_t k = 0; k < kChoices; ++k) {
     uint64_t best = 0;  // Score above, then the lower expert first.
     for (uint32_t expert = 0; expert < kExperts; ++expert) {
-      const uint64_t key = uint64_t{expert_score(token_id, expert)} << 32 | (kExperts - 1 - expert);
+      const uint64_t key =
+          uint64_t{kernels::expert_score(token_id, expert)} << 32 | (kExperts - 1 - expert);
       if (key < previous && key > best) best = key;
     }
     use(k, Choice{kExperts - 1 - static_cast<uint32_t>(best & 0xffffffffu),
@@ -74,7 +80,7 @@ CCO_DEVICE void dispatch(BlockCoop block, const Routing& routing, uint32_t peer)
   uint64_t mine = 0;
   for (uint64_t token = first; token < end; ++token) {
     for_each_choice(ids[token], [&](uint32_t, Choice choice) {
-      mine += expert_owner(choice.expert, ranks) == peer;
+      mine += kernels::expert_owner(choice.expert, ranks) == peer;
     });
   }
   uint64_t* const counted = local_ptr<uint64_t>(
@@ -90,10 +96,11 @@ CCO_DEVICE void dispatch(BlockCoop block, const Routing& routing, uint32_t peer)
   for (uint64_t token = first; token < end; ++token) {
     const uint64_t id = ids[token];
     for_each_choice(id, [&](uint32_t k, Choice choice) {
-      if (expert_owner(choice.expert, ranks) != peer) return;
+      if (kernels::expert_owner(choice.expert, ranks) != peer) return;
       RoutedToken* const to = peer_ptr<RoutedToken>(
           routing.window, peer, inbox + sizeof(RoutedToken) * slot++, sizeof(RoutedToken));
-      for (uint32_t lane = 0; lane < kLanes; ++lane) to->lanes[lane] = token_lane(id, lane);
+      for (uint32_t lane = 0; lane < kLanes; ++lane)
+        to->lanes[lane] = kernels::token_lane(id, lane);
       to->token = static_cast<uint32_t>(token);
       to->choice = k;
       to->expert = choice.expert;
@@ -121,7 +128,8 @@ CCO_DEVICE void serve(BlockCoop block, const Routing& routing, uint32_t peer) {
     uint32_t* const to = peer_ptr<uint32_t>(routing.window, peer,
                                             routing.layout.results + slot * kLanes * 4, kLanes * 4);
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      to[lane] = expert_lane(from.expert, from.lanes[lane], from.lanes[(lane + 1) % kLanes]);
+      to[lane] =
+          kernels::expert_lane(from.expert, from.lanes[lane], from.lanes[(lane + 1) % kLanes]);
     }
   }
 }
@@ -131,13 +139,14 @@ CCO_DEVICE WaitResult route_with(BlockCoop block, const Routing& routing, uint32
   const uint32_t ranks = routing.comm.lsa_size;
   const uint32_t self = routing.comm.lsa_rank;
   dispatch(block, routing, peer);
-  signal_add(block, routing.comm, peer, dispatch_signal(self, ranks), 1);
-  const WaitResult received =
-      wait_at_least(block, routing.comm, dispatch_signal(peer, ranks), round + 1, deadline);
+  signal_add(block, routing.comm, peer, kernels::dispatch_signal(self, ranks), 1);
+  const WaitResult received = wait_at_least(
+      block, routing.comm, kernels::dispatch_signal(peer, ranks), round + 1, deadline);
   if (received.status != WaitStatus::kArrived) return received;
   serve(block, routing, peer);
-  signal_add(block, routing.comm, peer, return_signal(self, ranks), 1);
-  return wait_at_least(block, routing.comm, return_signal(peer, ranks), round + 1, deadline);
+  signal_add(block, routing.comm, peer, kernels::return_signal(self, ranks), 1);
+  return wait_at_least(block, routing.comm, kernels::return_signal(peer, ranks), round + 1,
+                       deadline);
 }
 
 }  // namespace
@@ -151,10 +160,10 @@ CCO_KERNEL void exchange(DeviceComm comm, Window window, uint64_t chunk_bytes, u
   for (uint32_t peer = block_index(); peer < comm.lsa_size; peer += block_count()) {
     uint8_t* const to = peer_ptr<uint8_t>(window, peer, comm.lsa_rank * chunk_bytes, chunk_bytes);
     fill_chunk(block, to, chunk_bytes, comm.lsa_rank, round);
-    signal_set(block, comm, peer, exchange_signal(comm.lsa_rank), round + 1);
+    signal_set(block, comm, peer, kernels::exchange_signal(comm.lsa_rank), round + 1);
   }
   for (uint32_t peer = block_index(); peer < comm.lsa_size; peer += block_count()) {
-    const uint32_t signal = exchange_signal(peer);
+    const uint32_t signal = kernels::exchange_signal(peer);
     store_result(block, result, peer, wait_at_least(block, comm, signal, round + 1, deadline));
   }
 }
@@ -169,14 +178,15 @@ CCO_KERNEL void route(DeviceComm comm, Window window, uint64_t tokens_max, uint6
   if (peer >= comm.lsa_size) return;
   CCO_DEVICE_CHECK(token_count <= tokens_max, "more tokens than the window was laid out for",
                    token_count, tokens_max);
-  const Routing routing{comm, window, routing_layout(tokens_max, comm.lsa_size), token_count};
+  const Routing routing{comm, window, kernels::routing_layout(tokens_max, comm.lsa_size),
+                        token_count};
   store_result(block, result, peer,
                route_with(block, routing, peer, round, Deadline::after(comm, deadline_ns)));
 }
 
 /// After route(): adds up each token's results in the order of choice. Any grid.
 CCO_KERNEL void combine(DeviceComm comm, Window window, uint64_t tokens_max, uint64_t token_count) {
-  const RoutingLayout layout = routing_layout(tokens_max, comm.lsa_size);
+  const RoutingLayout layout = kernels::routing_layout(tokens_max, comm.lsa_size);
   const uint64_t* const ids = local_ptr<uint64_t>(window, layout.ids, 8 * token_count);
   const uint32_t* const results = local_ptr<uint32_t>(window, layout.results);
   uint32_t* const output = local_ptr<uint32_t>(window, layout.output);
@@ -187,10 +197,12 @@ CCO_KERNEL void combine(DeviceComm comm, Window window, uint64_t tokens_max, uin
     for (uint32_t lane = 0; lane < kLanes; ++lane) sum[lane] = 0;
     for_each_choice(ids[token], [&](uint32_t k, Choice choice) {
       const uint32_t* const from = results + (token * kChoices + k) * kLanes;
-      const uint32_t weight = choice_weight(choice.score);
+      const uint32_t weight = kernels::choice_weight(choice.score);
       for (uint32_t lane = 0; lane < kLanes; ++lane) sum[lane] += weight * from[lane];
     });
   }
 }
 
 CCO_KERNEL_TABLE(main_job, exchange, route, combine);
+
+}  // namespace cco::device

@@ -1,7 +1,11 @@
 // Kernels as written for MORI CCO: its include, its names, the vendors' words, nothing of ours.
 #include "mori/cco/cco.hpp"
 
-using namespace mori::cco;
+using mori::cco::ccoCoopBlock;
+using mori::cco::ccoDevComm;
+using mori::cco::ccoLsaBarrierSession;
+using mori::cco::ccoWindow_t;
+using mori::cco::ccoWindowDevice;
 
 /// Every rank stores its chunk straight into every peer's window, by address arithmetic.
 extern "C" __global__ void store_to_peers(ccoDevComm* devComm, ccoWindowDevice* win, size_t chunk) {

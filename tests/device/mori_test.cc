@@ -17,7 +17,11 @@ namespace {
 using cco::device::HostLaunch;
 using cco::testing::EmulatedNode;
 using cco::testing::launch;
-using namespace mori::cco;
+using mori::cco::ccoCoopThread;
+using mori::cco::ccoDevComm;
+using mori::cco::ccoLsaBarrierSession;
+using mori::cco::ccoWindowDevice;
+using mori::cco::ccoWindowTableNode;
 
 ccoWindowDevice window_of(const EmulatedNode& node, uint32_t rank) {
   const cco_window_device native = node.window(rank);
@@ -33,7 +37,7 @@ TEST(Mori, AddressArithmetic) {
   constexpr size_t kChunk = 777;
   EmulatedNode node({.ranks = 4});
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    ccoDevComm comm = ccoDevCommFromNative(node.comm(rank));
+    ccoDevComm comm = mori::cco::ccoDevCommFromNative(node.comm(rank));
     ccoWindowDevice window = window_of(node, rank);
     launch(cco::kernels::mori_kernel(), "store_to_peers", HostLaunch{2, 5, 0}, &comm, &window,
            kChunk);
@@ -57,7 +61,7 @@ TEST(Mori, BarrierSession) {
     streams.emplace_back([&, rank] {
       ccoWindowDevice window = window_of(node, rank);
       launch(cco::kernels::mori_kernel(), "store_meet_sum", HostLaunch{1, 1, 0},
-             ccoDevCommFromNative(node.comm(rank)), &window, kCount, out[rank].data());
+             mori::cco::ccoDevCommFromNative(node.comm(rank)), &window, kCount, out[rank].data());
     });
   }
   for (std::thread& stream : streams) stream.join();
@@ -72,8 +76,8 @@ TEST(Mori, BarrierSession) {
 // Method  one rank waits alone, then the other comes.
 TEST(Mori, BarrierTimeOut) {
   EmulatedNode node({.ranks = 2});
-  ccoDevComm first = ccoDevCommFromNative(node.comm(0));
-  ccoDevComm second = ccoDevCommFromNative(node.comm(1));
+  ccoDevComm first = mori::cco::ccoDevCommFromNative(node.comm(0));
+  ccoDevComm second = mori::cco::ccoDevCommFromNative(node.comm(1));
   ccoCoopThread one;
   ccoLsaBarrierSession<ccoCoopThread> barrier(one, &first, ccoTeamLsa(first), first.lsaBarrier, 1);
   EXPECT_EQ(barrier.sync(one, 2000), 1);
@@ -92,7 +96,7 @@ TEST(Mori, BarrierTimeOut) {
 TEST(Mori, BarrierEndsOnAbort) {
   EmulatedNode node({.ranks = 2});
   node.abort(CCO_ABORT_PEER_LOST, 1);
-  ccoDevComm comm = ccoDevCommFromNative(node.comm(0));
+  ccoDevComm comm = mori::cco::ccoDevCommFromNative(node.comm(0));
   ccoCoopThread one;
   ccoLsaBarrierSession<ccoCoopThread> barrier(one, &comm, ccoTeamLsa(comm), comm.lsaBarrier, 0);
   barrier.sync(one);

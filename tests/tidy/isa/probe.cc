@@ -1,7 +1,7 @@
 // One kernel per primitive, for the check of the emitted instructions.
 #include "cco/device.hpp"
 
-using namespace cco::device;
+namespace cco::device {
 
 CCO_KERNEL void store_release(uint64_t* word, uint64_t value) { store_release_system(word, value); }
 CCO_KERNEL void add_release(uint64_t* word, uint64_t value) { add_release_system(word, value); }
@@ -38,3 +38,5 @@ CCO_KERNEL void meet(DeviceComm comm, uint64_t deadline_ns, uint64_t* result) {
   LsaBarrier<BlockCoop> barrier(BlockCoop{}, comm, 0);
   *result = barrier.sync(Deadline::after(comm, deadline_ns)).encode();
 }
+
+}  // namespace cco::device

@@ -4,9 +4,9 @@
 //   CCO_KERNEL_TABLE(my_module, fill)       // last in the file: makes the kernels callable on the
 //   host
 //
-// On GPUs a kernel is an extern "C" entry point that the driver's module loader finds by name. On
-// the host it is a plain function, run by launch_on_host(), and the table tells how to pass it
-// arguments.
+// Both work inside namespaces. On GPUs a kernel is an extern "C" entry point that the driver's
+// module loader finds by name. On the host it is a plain function, run by launch_on_host(), and the
+// table tells how to pass it arguments.
 #pragma once
 
 #include "cco/device/platform.h"
@@ -24,13 +24,15 @@
 #include <utility>
 
 #define CCO_KERNEL extern "C"
-#define CCO_KERNEL_TABLE(module, ...)                                                   \
-  static constexpr auto cco_kernel_entries_##module =                                   \
-      ::cco::device::host::list_kernels<__VA_ARGS__>(#__VA_ARGS__);                     \
-  extern const ::cco::device::HostKernelTable cco_kernel_table_##module;                \
-  const ::cco::device::HostKernelTable cco_kernel_table_##module {                      \
-    cco_kernel_entries_##module.data(), uint32_t { cco_kernel_entries_##module.size() } \
-  }
+#define CCO_KERNEL_TABLE(module, ...)                                                    \
+  static constexpr auto cco_kernel_entries_##module =                                    \
+      ::cco::device::host::list_kernels<__VA_ARGS__>(#__VA_ARGS__);                      \
+  extern "C" {                                                                           \
+  extern const ::cco::device::HostKernelTable cco_kernel_table_##module;                 \
+  const ::cco::device::HostKernelTable cco_kernel_table_##module = {                     \
+      cco_kernel_entries_##module.data(), uint32_t{cco_kernel_entries_##module.size()}}; \
+  }                                                                                      \
+  static_assert(true, "")
 
 namespace cco::device {
 

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cco/device/abi.h"
 #include "cco/device/lsa.h"
 #include "cco/device/platform.h"
 

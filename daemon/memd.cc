@@ -5,6 +5,7 @@
 #include <grpcpp/server_posix.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <csignal>
@@ -31,11 +32,18 @@ namespace {
 
 constexpr Milliseconds kDrainTimeout{2000};
 constexpr int kMaxMessageBytes = 1024 * 1024;
+// A client makes its first call at once. gRPC itself would keep a silent connection for ever.
+constexpr Milliseconds kFirstCallTimeout{10000};
 
 uint64_t new_incarnation() {
   uint64_t value = 0;
   while (value == 0) std::memcpy(&value, random_bytes(sizeof value).data(), sizeof value);
   return value;
+}
+
+uint64_t inode_of(int fd) {
+  struct stat facts {};
+  return ::fstat(fd, &facts) == 0 ? facts.st_ino : 0;
 }
 
 absl::StatusOr<int64_t> optional_group(const std::string& name) {
@@ -132,8 +140,19 @@ void Memd::accept_rpc() {
   if (!socket) return;
   const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
   if (!peer.ok()) return;
-  parts_->service.connected(socket.get(), peer->who);
-  grpc::AddInsecureChannelFromFd(parts_->server.get(), socket.release());
+  const int fd = socket.release();
+  parts_->service.connected(fd, peer->who);
+  parts_->loop->call_at(parts_->loop->now() + kFirstCallTimeout,
+                        [this, fd, inode = inode_of(fd)] { hang_up_if_silent(fd, inode); });
+  grpc::AddInsecureChannelFromFd(parts_->server.get(), fd);
+}
+
+// The descriptor is gRPC's, which may have closed it. Sockets are made on this thread alone: one of
+// the same inode is still that connection.
+void Memd::hang_up_if_silent(int fd, uint64_t inode) {
+  if (inode == 0 || inode_of(fd) != inode || parts_->service.has_called(fd)) return;
+  ::shutdown(fd, SHUT_RDWR);
+  parts_->journal.record(Severity::kWarning, "client_refused", "reason=\"no call came\"");
 }
 
 absl::Status Memd::run(bool handle_signals) {

@@ -2,6 +2,7 @@
 // process, on drivers of their own.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -34,6 +35,7 @@ class Memd {
   struct Parts;
   explicit Memd(std::unique_ptr<Parts> parts);
   void accept_rpc();
+  void hang_up_if_silent(int fd, uint64_t inode);
   std::unique_ptr<Parts> parts_;
 };
 

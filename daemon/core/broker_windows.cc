@@ -89,6 +89,11 @@ absl::Status Broker::check_window(Group& group, const WindowRequest& request) co
 }
 
 void Broker::create_window(Session& session, WindowRequest request, Reply<WindowResult> reply) {
+  // First, so that an offer is used up whatever becomes of the call.
+  absl::StatusOr<UniqueFd> offered = absl::InvalidArgumentError("there is no offer");
+  if (request.placement == Placement::kExternal) {
+    offered = desk_.claim_offer(session.id, request.offer);
+  }
   const absl::StatusOr<Member> member = find_member(session, request.group, request.rank);
   if (!member.ok()) return reply(member.status());
   if (absl::Status status = check_collective(*member); !status.ok()) return reply(status);
@@ -97,9 +102,8 @@ void Broker::create_window(Session& session, WindowRequest request, Reply<Window
   Group& group = *member->group;
   if (absl::Status status = check_window(group, request); !status.ok()) return reply(status);
   if (request.placement == Placement::kExternal) {
-    absl::StatusOr<UniqueFd> fd = desk_.claim_offer(session.id, request.offer);
-    if (!fd.ok()) return reply(fd.status());
-    request.external_fd = std::make_shared<UniqueFd>(*std::move(fd));
+    if (!offered.ok()) return reply(offered.status());
+    request.external_fd = std::make_shared<UniqueFd>(*std::move(offered));
   }
   const std::string what = request.name.empty() ? absl::StrCat("unnamed window #", request.sequence)
                                                 : absl::StrCat("window '", request.name, "'");

@@ -56,6 +56,7 @@ absl::StatusOr<const UniqueFd*> ExportDesk::redeem(SessionId session, const std:
   Goods& goods = std::get<Goods>(content);
   if (auto* page = std::get_if<std::shared_ptr<NoticePage>>(&goods)) {
     last_page_ = std::move(*page);
+    executor_.post([this] { last_page_.reset(); });
     return &last_page_->fd();
   }
   const UniqueFd* fd = slabs_.fd(std::get<SlabId>(goods));

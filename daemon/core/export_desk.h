@@ -69,8 +69,8 @@ class ExportDesk {
   MakeSecret make_secret_;
   std::unordered_map<std::string, Entry> entries_;
   std::map<SessionId, uint32_t> counts_;
-  std::shared_ptr<NoticePage>
-      last_page_;  // Keeps the fd that redeem() returned alive until it is sent.
+  // Keeps the fd that redeem() returned alive until it is sent; given up by the next task.
+  std::shared_ptr<NoticePage> last_page_;
 };
 
 }  // namespace cco::memd

@@ -170,13 +170,14 @@ void FdServer::close(uint64_t id) {
     loop_.cancel(*std::exchange(connection.hello_timer, std::nullopt));
   const auto session = connection.session;
   if (session.has_value()) broker_.close_session(*session);
-  // Only the end of the process lets its memory serve others.
-  if (session.has_value() && connection.peer.pidfd && !has_exited(connection.peer.pidfd)) {
+  // Only the end of the process lets its memory serve others; without memory the session has ended.
+  const bool remains = session.has_value() && broker_.session(*session) != nullptr;
+  if (remains && connection.peer.pidfd && !has_exited(connection.peer.pidfd)) {
     lingering_.insert(std::move(node));
     return;
   }
   if (connection.peer.pidfd) loop_.unwatch(connection.peer.pidfd);
-  if (session.has_value()) broker_.process_exited(*session);
+  if (remains) broker_.process_exited(*session);
 }
 
 void FdServer::exited(uint64_t id) {

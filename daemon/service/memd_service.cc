@@ -38,8 +38,11 @@ absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& 
     return absl::UnauthenticatedError(
         "the call carries no session token: attach on the fd channel first");
   }
-  return broker_.authenticate(std::string(token->second.data(), token->second.size()),
-                              connections_.at(fd));
+  RpcConnection& connection = connections_.at(fd);
+  absl::StatusOr<Session*> session = broker_.authenticate(
+      std::string(token->second.data(), token->second.size()), connection.who);
+  connection.has_called |= session.ok();
+  return session;
 }
 
 template <typename Request, typename Response, typename Act>

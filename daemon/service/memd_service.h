@@ -22,7 +22,9 @@ class MemdService final : public v1::MemdService::CallbackService {
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
   /// gRPC gets it.
-  void connected(int fd, const Identity& who) { connections_[fd] = who; }
+  void connected(int fd, const Identity& who) { connections_[fd] = {who, false}; }
+  /// Whether a session's call has come on the connection that was last given that descriptor.
+  bool has_called(int fd) const { return connections_.at(fd).has_called; }
 
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext*, const v1::GetNodeRequest*,
                                     v1::GetNodeResponse*) override;
@@ -72,7 +74,11 @@ class MemdService final : public v1::MemdService::CallbackService {
   Broker& broker_;
   Executor& executor_;
   NodeFacts facts_;
-  std::map<int, Identity> connections_;
+  struct RpcConnection {
+    Identity who;
+    bool has_called = false;
+  };
+  std::map<int, RpcConnection> connections_;
 };
 
 }  // namespace cco::memd

@@ -3,8 +3,8 @@
 #   const cco::KernelModule& cco::kernels::<module>()
 # holding the source compiled for the host, for sm_90 (and as PTX for what comes after) and for every
 # target of CCO_AMD_ARCHS. FLAGS go to all compilers. The table of host functions (CCO_KERNEL_TABLE) is
-# in the source or in HOST_SOURCES. No vendor header or library is needed: nvcc (12.8 or newer) and clang++-22
-# suffice, and what is missing is left out unless asked for by CCO_CUDA=ON or CCO_AMD=ON.
+# in the source or in HOST_SOURCES. No vendor header or library is needed: nvcc (12.8 or newer)
+# and clang++-22 suffice, and what is missing is left out unless asked for by CCO_CUDA=ON or CCO_AMD=ON.
 
 # nvcc always includes cuda_runtime.h first. Ours is empty, so kernels cannot come to depend on it.
 set(no_cuda ${CMAKE_CURRENT_BINARY_DIR}/no_cuda)
@@ -33,6 +33,7 @@ function(find_kernel_compiler result mode label compiler)
       set(${result} ${compiler} CACHE INTERNAL "")
       return()
     endif()
+    string(PREPEND problem "${failed} ")
   endif()
   if(mode STREQUAL "ON")
     message(FATAL_ERROR "CCO_${label}=ON, but no kernel compiles with '${compiler}': ${problem}")

@@ -149,7 +149,7 @@ TEST(CopyDeathTest, WrongCallsStop) {
   const ThreadCoop one;
   EXPECT_DEATH(put(one, 1, at(good, 4096), byte, 1), "bytes from that offset.*: 1, limit 0");
   EXPECT_DEATH(put(one, 1, at(good, 4097), byte, 0), "offset outside the window: 4097, limit 4096");
-  EXPECT_DEATH(put(one, 1, at(good, 8), at(good, 0), ~uint64_t{0}), "bytes from that offset");
+  EXPECT_DEATH(put(one, 1, at(good, 8), byte, ~uint64_t{0}), "bytes from that offset");
   EXPECT_DEATH(get(one, 1, at(good, ~uint64_t{0}), byte, 2), "offset outside the window");
   EXPECT_DEATH(get(one, 2, at(good, 0), byte, 1), "LSA rank out of range: 2, limit 2");
   EXPECT_DEATH(put_value<uint64_t>(1, at(good, 4089), 0), "bytes from that offset.*: 8, limit 7");

@@ -1,4 +1,4 @@
-// PTX words. fence.acquire and fence.release need PTX 8.6: nvcc 12.7 or newer. On sm_90 they become
+// PTX words. fence.acquire and fence.release need PTX 8.6: nvcc 12.8 or newer. On sm_90 they become
 // CCTL.IVALL alone and MEMBAR alone, where fence.acq_rel is both.
 #pragma once
 

@@ -2,13 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "client/base/status_macros.h"
 #include "device/runtime/cuda_api.h"
 #include "device/runtime/fd_facts.h"
@@ -71,7 +71,7 @@ class CudaDialect final : public VmmDialect {
   vmm::Result run(int device, absl::FunctionRef<vmm::Result()> call) override {
     const vmm::Result result = call();
     if (result != vmm::kInvalidContext) return result;
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     std::unique_ptr<VmmScope>& fallback = fallbacks_[static_cast<size_t>(device)];
     if (fallback == nullptr) {
       absl::StatusOr<std::unique_ptr<VmmScope>> opened = open_scope(device);
@@ -148,7 +148,7 @@ class CudaDialect final : public VmmDialect {
   const cuda::Api cuda_;
   const std::string version_;
   std::vector<DeviceFacts> facts_;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::vector<std::unique_ptr<VmmScope>> fallbacks_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,7 +3,8 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-#include "absl/base/attributes.h"
+#include <mutex>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "device/runtime/fd_facts.h"
@@ -15,7 +16,7 @@ constexpr int kMoreTries = 5;
 constexpr uint32_t kUsualClockKhz = 100'000;
 
 // The races are between the process's threads, whichever driver object they use.
-ABSL_CONST_INIT absl::Mutex process_mutex(absl::kConstInit);
+std::mutex process_mutex;
 
 /// HIP's current device belongs to the thread: ours for the call, then the caller's again.
 class CurrentDevice final : public VmmScope {
@@ -64,7 +65,7 @@ std::string HipDialect::version() const {
   std::string text = absl::StrFormat(
       "HIP runtime %d.%d.%d (%s; ROCm 5.7 to 7.x are supported)", options_.version / 10'000'000,
       options_.version / 100'000 % 100, options_.version % 100'000, options_.library);
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   for (size_t device = 0; device < uuids_.size(); ++device) {
     if (!abilities_[device].has_value()) continue;
     absl::StrAppend(&text, "; ", uuids_[device], ": control memory ",
@@ -75,7 +76,7 @@ std::string HipDialect::version() const {
 }
 
 vmm::Result HipDialect::run(int device, absl::FunctionRef<vmm::Result()> call) {
-  absl::MutexLock lock(&process_mutex);
+  const std::lock_guard lock(process_mutex);
   return CurrentDevice(hip_, device).run(call);
 }
 
@@ -105,7 +106,7 @@ vmm::Result HipDialect::try_allocation(int device, const vmm::AllocationProp& pr
 }
 
 std::optional<HipDialect::Abilities> HipDialect::probe(int device) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   std::optional<Abilities>& known = abilities_[static_cast<size_t>(device)];
   if (known.has_value()) return known;
   Abilities found;

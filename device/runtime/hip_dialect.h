@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "device/runtime/hip_api.h"
 #include "device/runtime/vmm_dialect.h"
 
@@ -70,7 +70,7 @@ class HipDialect final : public VmmDialect {
   const hip::Api hip_;
   const Options options_;
   std::vector<std::string> uuids_;
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::optional<Abilities>> abilities_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -112,13 +112,13 @@ std::string HostDriver::version() const {
 }
 
 size_t HostDriver::allocation_count() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   return allocations_.size();
 }
 
 absl::Status HostDriver::charge(int device, uint64_t size_bytes) {
   const GpuDevice& facts = devices_[static_cast<size_t>(device)];
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   uint64_t& used = used_bytes_[static_cast<size_t>(device)];
   const uint64_t free_bytes = facts.total_bytes - used;
   if (size_bytes > free_bytes) {
@@ -132,7 +132,7 @@ absl::Status HostDriver::charge(int device, uint64_t size_bytes) {
 }
 
 void HostDriver::uncharge(int device, uint64_t size_bytes) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   used_bytes_[static_cast<size_t>(device)] -= size_bytes;
 }
 
@@ -155,12 +155,12 @@ absl::StatusOr<GpuMemory> HostDriver::allocate(int device, uint64_t size_bytes, 
     uncharge(device, size_bytes);
     return fd.status();
   }
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   return add({.fd = *std::move(fd), .size_bytes = size_bytes, .device = device});
 }
 
 absl::StatusOr<UniqueFd> HostDriver::export_fd(const GpuMemory& memory) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const Allocation& allocation = allocations_.at(memory.id());
   if (allocation.imported) {
     return absl::FailedPreconditionError(
@@ -177,7 +177,7 @@ absl::StatusOr<GpuMemory> HostDriver::import_fd(int device, BorrowedFd fd, uint6
   CCO_RETURN_IF_ERROR(check_importable(fd, size_bytes));
   UniqueFd own(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!own) return system_error(errno, absl::StrFormat("import fd %d: duplicate it", fd.get()));
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   return add({.fd = std::move(own), .size_bytes = size_bytes, .device = device, .imported = true});
 }
 
@@ -198,7 +198,7 @@ absl::StatusOr<VaRange> HostDriver::reserve(int device, uint64_t size_bytes,
   }
   const auto system_address = reinterpret_cast<uint64_t>(start);
   const uint64_t address = (system_address + alignment_bytes - 1) & ~(alignment_bytes - 1);
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   addresses_.add_range(address, {.size_bytes = size_bytes,
                                  .system_address = system_address,
                                  .system_size_bytes = padded_bytes});
@@ -206,7 +206,7 @@ absl::StatusOr<VaRange> HostDriver::reserve(int device, uint64_t size_bytes,
 }
 
 absl::StatusOr<GpuMapping> HostDriver::map(uint64_t address, const GpuMemory& memory) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const Allocation& allocation = allocations_.at(memory.id());
   if (address % kHostGranularityBytes != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -226,7 +226,7 @@ absl::StatusOr<GpuMapping> HostDriver::map(uint64_t address, const GpuMemory& me
 
 absl::Status HostDriver::set_access(const GpuMapping& mapping, int device, Access access) {
   CCO_RETURN_IF_ERROR(check_device(device, devices_.size()));
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   AddressTable::Mapped* mapped = addresses_.find_mapping(mapping.address(), mapping.size_bytes());
   CCO_ASSERT(mapped != nullptr);
   const uint64_t bit = uint64_t{1} << device;
@@ -252,7 +252,7 @@ absl::StatusOr<std::unique_ptr<GpuContext>> HostDriver::open(int device) {
 }
 
 void HostDriver::release(GpuAllocationId id) noexcept {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   auto found = allocations_.find(id);
   CCO_ASSERT(found != allocations_.end());
   const Allocation& allocation = found->second;
@@ -263,14 +263,14 @@ void HostDriver::release(GpuAllocationId id) noexcept {
 }
 
 void HostDriver::free_range(uint64_t address, uint64_t) noexcept {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const std::optional<AddressTable::Range> range = addresses_.remove_range(address);
   CCO_ASSERT(range.has_value());
   CCO_ASSERT(::munmap(pointer(range->system_address), range->system_size_bytes) == 0);
 }
 
 void HostDriver::unmap(uint64_t address, uint64_t size_bytes) noexcept {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   addresses_.remove_mapping(address);
   // Reserved again, in one step: nobody else's mmap can land in between.
   void* reserved =

@@ -3,11 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "device/runtime/address_table.h"
 #include "device/runtime/gpu_driver.h"
 
@@ -59,7 +59,7 @@ class HostDriver final : public GpuDriver {
   void uncharge(int device, uint64_t size_bytes);
 
   const std::vector<GpuDevice> devices_;
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<uint64_t> used_bytes_ ABSL_GUARDED_BY(mutex_);  ///< By device; created memory only.
   std::map<GpuAllocationId, Allocation> allocations_ ABSL_GUARDED_BY(mutex_);
   AddressTable addresses_ ABSL_GUARDED_BY(mutex_);

@@ -1,17 +1,20 @@
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "cco/device/host_launch.h"
 #include "device/runtime/host_context.h"
 
@@ -54,9 +57,10 @@ class HostStream final : public GpuStream {
 
   ~HostStream() override {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       ending_ = true;
     }
+    changed_.notify_all();
     worker_.join();
   }
 
@@ -73,9 +77,8 @@ class HostStream final : public GpuStream {
           absl::StrFormat("launch \"%s\" with %d arguments: it takes %d", kernel.name,
                           arguments.size(), kernel.argument_bytes.size()));
     }
-    // Moving the copy keeps its storage, and with it the pointers.
-    auto copy =
-        std::make_shared<ArgumentCopy>(kernel.argument_bytes, arguments);  // std::function copies.
+    // Shared, because std::function may copy; the pointers inside must keep pointing into it.
+    auto copy = std::make_shared<ArgumentCopy>(kernel.argument_bytes, arguments);
     enqueue([&kernel, shape, copy] {
       device::launch_on_host({shape.blocks, shape.threads, shape.shared_bytes}, kernel.function,
                              copy->pointers());
@@ -92,8 +95,8 @@ class HostStream final : public GpuStream {
   }
 
   absl::Status synchronize() override {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(this, &HostStream::is_idle));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return work_.empty() && !busy_; });
     return std::exchange(failure_, absl::OkStatus());
   }
 
@@ -103,14 +106,14 @@ class HostStream final : public GpuStream {
           absl::StrFormat("mark %d: a stream has marks 0 and 1", index));
     }
     enqueue([this, index] {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       marks_[index] = Clock::now();
     });
     return absl::OkStatus();
   }
 
   absl::StatusOr<double> elapsed_us() override {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (!marks_[0].has_value() || !marks_[1].has_value()) {
       return absl::FailedPreconditionError(
           "elapsed time: mark(0) and mark(1) must have been passed first");
@@ -119,33 +122,28 @@ class HostStream final : public GpuStream {
   }
 
  private:
-  bool is_idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return work_.empty() && !busy_; }
-  bool has_room() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return work_.size() < kMaxQueuedWork;
-  }
-  bool is_awake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !work_.empty() || ending_; }
-
   void enqueue(std::function<void()> work) {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(this, &HostStream::has_room));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return work_.size() < kMaxQueuedWork; });
     work_.push_back(std::move(work));
+    changed_.notify_all();
   }
 
   void run() {
-    mutex_.Lock();
+    std::unique_lock lock(mutex_);
     while (true) {
-      mutex_.Await(absl::Condition(this, &HostStream::is_awake));
-      if (work_.empty()) break;
+      changed_.wait(lock, [this] { return !work_.empty() || ending_; });
+      if (work_.empty()) return;
       const std::function<void()> work = std::move(work_.front());
       work_.pop_front();
       busy_ = true;
-      mutex_.Unlock();
-      absl::Status result = perform(work);
-      mutex_.Lock();
+      lock.unlock();
+      const absl::Status result = perform(work);
+      lock.lock();
       busy_ = false;
       failure_.Update(result);
+      changed_.notify_all();
     }
-    mutex_.Unlock();
   }
 
   static absl::Status perform(const std::function<void()>& work) {
@@ -157,7 +155,8 @@ class HostStream final : public GpuStream {
     }
   }
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
   std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

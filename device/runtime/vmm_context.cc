@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
 #include "client/base/status_macros.h"
 
 namespace cco {
@@ -121,7 +121,7 @@ class VmmContext final : public GpuContext {
 
   ~VmmContext() override {
     copies_.reset();
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     for (const auto& [module, handle] : modules_) {
       execution_.scope->run([&, handle = handle] { return api().module_unload(handle); });
     }
@@ -225,7 +225,7 @@ class VmmContext final : public GpuContext {
   }
 
   absl::StatusOr<vmm::Module> load_module(const KernelModule& module) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (const auto found = modules_.find(&module); found != modules_.end()) return found->second;
     const KernelImage* image = choose_image(module);
     if (image == nullptr) {
@@ -256,7 +256,7 @@ class VmmContext final : public GpuContext {
   const int device_;
   const GpuDevice facts_;
   std::unique_ptr<VmmStream> copies_;  ///< So that a copy waits for no kernel.
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::map<const KernelModule*, vmm::Module> modules_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -23,7 +23,7 @@ absl::StatusOr<const GpuDevice*> VmmDriver::usable(int device) const {
 
 GpuMemory VmmDriver::add(Allocation allocation) {
   const uint64_t size_bytes = allocation.size_bytes;
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const GpuAllocationId id{++last_id_};
   allocations_.emplace(id, std::move(allocation));
   return GpuMemory(this, id, size_bytes);
@@ -49,7 +49,7 @@ absl::StatusOr<UniqueFd> VmmDriver::export_fd(const GpuMemory& memory) {
   vmm::Handle handle = 0;
   int device = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     const Allocation& allocation = allocations_.at(memory.id());
     if (allocation.imported) {
       return absl::FailedPreconditionError(
@@ -76,7 +76,7 @@ absl::StatusOr<UniqueFd> VmmDriver::export_fd(const GpuMemory& memory) {
   if (!dialect_->keeps_exported_fd()) return fd;
   UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) return system_error(errno, "export: duplicate the memory's fd");
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   Allocation& allocation = allocations_.at(memory.id());
   if (!allocation.exported) allocation.exported = std::move(fd);
   return copy;
@@ -136,7 +136,7 @@ absl::StatusOr<VaRange> VmmDriver::reserve(int device, uint64_t size_bytes,
                          reserve_in_library(device, range.system_size_bytes, alignment_bytes));
     address = (range.system_address + alignment_bytes - 1) & ~(alignment_bytes - 1);
   }
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   addresses_.add_range(address, range);
   return VaRange(this, address, size_bytes);
 }
@@ -145,7 +145,7 @@ absl::StatusOr<GpuMapping> VmmDriver::map(uint64_t address, const GpuMemory& mem
   vmm::Handle handle = 0;
   int device = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     const Allocation& allocation = allocations_.at(memory.id());
     handle = allocation.handle;
     device = allocation.device;
@@ -164,7 +164,7 @@ absl::StatusOr<GpuMapping> VmmDriver::map(uint64_t address, const GpuMemory& mem
       vmm_error(*dialect_, api_.map.symbol(), result,
                 absl::StrFormat("map %d bytes at %#x (is imported memory smaller?)",
                                 memory.size_bytes(), address));
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   addresses_.remove_mapping(address);
   return status;
 }
@@ -190,7 +190,7 @@ absl::Status VmmDriver::set_access(const GpuMapping& mapping, int device, Access
   CCO_RETURN_IF_ERROR(usable(device).status());
   int memory_device = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     const AddressTable::Mapped* mapped =
         addresses_.find_mapping(mapping.address(), mapping.size_bytes());
     CCO_ASSERT(mapped != nullptr);
@@ -217,7 +217,7 @@ absl::StatusOr<std::unique_ptr<GpuContext>> VmmDriver::open(int device) {
 void VmmDriver::release(GpuAllocationId id) noexcept {
   Allocation allocation;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     auto found = allocations_.find(id);
     CCO_ASSERT(found != allocations_.end());
     allocation = std::move(found->second);
@@ -229,7 +229,7 @@ void VmmDriver::release(GpuAllocationId id) noexcept {
 void VmmDriver::free_range(uint64_t address, uint64_t) noexcept {
   std::optional<AddressTable::Range> range;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     range = addresses_.remove_range(address);
   }
   if (!range.has_value()) return;
@@ -240,13 +240,13 @@ void VmmDriver::free_range(uint64_t address, uint64_t) noexcept {
 void VmmDriver::unmap(uint64_t address, uint64_t size_bytes) noexcept {
   int device = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     const AddressTable::Mapped* mapped = addresses_.find_mapping(address, size_bytes);
     CCO_ASSERT(mapped != nullptr);
     device = mapped->memory_device;
   }
   const vmm::Result result = dialect_->run(device, [&] { return api_.unmap(address, size_bytes); });
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   if (result == vmm::kSuccess) {
     addresses_.remove_mapping(address);  // Only now: until here, nobody may map over it.
   } else {

@@ -3,11 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "device/runtime/address_table.h"
 #include "device/runtime/gpu_driver.h"
 #include "device/runtime/vmm_dialect.h"
@@ -57,7 +57,7 @@ class VmmDriver final : public GpuDriver {
   const vmm::Api api_;
   const std::unique_ptr<VmmDialect> dialect_;
   const std::vector<GpuDevice> devices_;
-  absl::Mutex mutex_;  ///< Never held across a call of the library: one stuck GPU delays no other.
+  std::mutex mutex_;  ///< Never held across a call of the library: one stuck GPU delays no other.
   std::map<GpuAllocationId, Allocation> allocations_ ABSL_GUARDED_BY(mutex_);
   AddressTable addresses_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -137,6 +137,7 @@ void ContractTest::SetUp() {
     if (wanted != nullptr && std::string(wanted) == GetParam().name) FAIL() << missing;
     GTEST_SKIP() << missing;
   }
+  ledger_without_driver_ = fake_hip_ledger();
   auto opened = open_driver({.kind = GetParam().kind, .host_bytes_per_device = kHostBytes});
   ASSERT_OK(opened);
   driver_ = *std::move(opened);
@@ -156,10 +157,7 @@ void ContractTest::TearDown() {
   expect_nothing_left("the test");
   contexts_.clear();
   driver_.reset();
-  const FakeHipLedger ledger = fake_hip_ledger();
-  EXPECT_EQ(ledger.handles + ledger.streams + ledger.events + ledger.modules + ledger.registrations,
-            0u)
-      << "left in the runtime after the driver: " << ledger;
+  EXPECT_EQ(fake_hip_ledger(), ledger_without_driver_) << "left in the runtime by the driver";
 }
 
 void ContractTest::expect_nothing_left(const std::string& after) {

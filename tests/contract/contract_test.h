@@ -122,7 +122,8 @@ class ContractTest : public testing::TestWithParam<DriverCase> {
   std::map<int, std::unique_ptr<GpuContext>> contexts_;
   int fds_before_ = 0;
   uint64_t address_space_before_ = 0;
-  FakeHipLedger ledger_before_{};
+  FakeHipLedger ledger_before_{};  ///< With driver and contexts.
+  FakeHipLedger ledger_without_driver_{};
 };
 
 #define CCO_INSTANTIATE_CONTRACT(Fixture)                                                    \

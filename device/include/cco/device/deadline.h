@@ -47,6 +47,8 @@ struct Deadline {
 
   /// Units     nanoseconds from now; ~0 never expires, and the wait still ends when a peer is lost
   static CCO_DEVICE Deadline after(const DeviceComm& comm, uint64_t nanoseconds) {
+    CCO_DEVICE_CHECK(comm.clock_khz != 0, "communicator without a clock rate, clock_khz",
+                     comm.clock_khz, 0);
     const uint64_t now = ticks();
     const uint64_t later = now + ticks_of(nanoseconds, comm.clock_khz);
     const bool never = nanoseconds == ~uint64_t{0} || later < now;

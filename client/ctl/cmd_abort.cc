@@ -1,4 +1,6 @@
 // ccoctl abort: ends a group's collective calls and device waits, for good.
+#include <CLI/CLI.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "client/ctl/command.h"
@@ -11,15 +13,15 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   CCO_ASSIGN_OR_RETURN(const v1::GroupInfo group, find_group(groups, name));
   if (group.group_id() == 0) {
-    return absl::FailedPreconditionError(
-        "group '" + name + "' is still forming: its ranks' own time-outs end that");
+    return absl::FailedPreconditionError("group '" + name +
+                                         "' is still forming: its ranks' own time-outs end that");
   }
   v1::AbortGroupRequest request;
   request.set_request_id(new_request_id());
   request.set_group_id(group.group_id());
   v1::AbortGroupResponse response;
-  CCO_RETURN_IF_ERROR(connection->call(&v1::MemdService::Stub::AbortGroup, request, &response,
-                                       settings.timeout()));
+  CCO_RETURN_IF_ERROR(
+      connection->call(&v1::MemdService::Stub::AbortGroup, request, &response, settings.timeout()));
   if (settings.json) return print_json(response);
   print(absl::StrCat("group ", group.group_id(), " ", group.name(), " is aborted\n"));
   return kExitOk;

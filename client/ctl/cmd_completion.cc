@@ -1,4 +1,6 @@
 // ccoctl completion: prints a completion script for bash, zsh or fish.
+#include <CLI/CLI.hpp>
+
 #include "client/base/status_macros.h"
 #include "client/ctl/command.h"
 #include "client/ctl/completion.h"

@@ -1,4 +1,6 @@
 // ccoctl explain: for each pair of ranks of a group, reachable how, through what, and if not, why.
+#include <CLI/CLI.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "client/ctl/command.h"
@@ -22,9 +24,9 @@ std::string state_name(v1::MemberState state) {
 
 std::string describe(const v1::ExplainGroupResponse& explained) {
   const v1::GroupInfo& group = explained.group();
-  std::string text = absl::StrCat("group ", group.group_id(), " ", group.name(),
-                                  group.name().empty() ? "" : ": ", group.state(), ", ",
-                                  group.size(), " ranks, epoch ", group.epoch(), "\n\n");
+  std::string text =
+      absl::StrCat("group ", group.group_id(), " ", group.name(), group.name().empty() ? "" : ": ",
+                   group.state(), ", ", group.size(), " ranks, epoch ", group.epoch(), "\n\n");
   Table members({{"RANK", Align::kRight}, {"GPU"}, {"PID", Align::kRight}, {"STATE"}});
   for (const v1::Member& member : group.members()) {
     members.add({absl::StrCat(member.rank()), member.gpu_uuid(), absl::StrCat(member.pid()),
@@ -32,8 +34,8 @@ std::string describe(const v1::ExplainGroupResponse& explained) {
   }
   Table pairs({{"RANK", Align::kRight}, {"PEER", Align::kRight}, {"TRANSPORT"}, {"DETAIL"}});
   for (const v1::PairInfo& pair : explained.pairs()) {
-    pairs.add({absl::StrCat(pair.rank()), absl::StrCat(pair.peer()), pair.transport(),
-               pair.detail()});
+    pairs.add(
+        {absl::StrCat(pair.rank()), absl::StrCat(pair.peer()), pair.transport(), pair.detail()});
   }
   absl::StrAppend(&text, members.text(), "\n", pairs.text());
   for (const std::string& call : group.pending()) absl::StrAppend(&text, "\nwaiting: ", call, "\n");

@@ -1,6 +1,7 @@
 // ccoctl run: starts N ranks of a command on this node.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
@@ -42,8 +43,7 @@ Runner define_run(CLI::App& app, const Settings& settings) {
   app.add_flag("--no-prefix", arguments->no_prefix, "pass output on as it is");
   app.add_option("--timeout", arguments->timeout_s, "seconds for the whole run (default: none)")
       ->check(CLI::Range(0.001, 1e6));
-  app.add_option("command", arguments->launch.command, "what each rank runs, after --")
-      ->required();
+  app.add_option("command", arguments->launch.command, "what each rank runs, after --")->required();
   app.positionals_at_end();
   app.footer(
       "Each rank gets CCO_RANK, CCO_SIZE, CCO_LOCAL_RANK, CCO_LOCAL_SIZE and CCO_JOB.\n"

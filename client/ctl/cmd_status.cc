@@ -20,9 +20,8 @@ std::string describe(const v1::GetNodeResponse& node, const std::string& socket)
     total_bytes += gpu.total_bytes();
     slab_bytes += gpu.slab_bytes();
   }
-  std::string text = absl::StrFormat(
-      "cco-memd %s, pid %d, up %s, on %s\n", node.version(), node.daemon_pid(),
-      human_duration(node.uptime_ms()), socket);
+  std::string text = absl::StrFormat("cco-memd %s, pid %d, up %s, on %s\n", node.version(),
+                                     node.daemon_pid(), human_duration(node.uptime_ms()), socket);
   absl::StrAppend(&text, "driver    ", node.driver(), " (", node.driver_version(), ")\n");
   absl::StrAppend(&text, "gpus      ", node.gpus_size(), ", ", human_bytes(slab_bytes), " of ",
                   human_bytes(total_bytes), " in slabs\n");

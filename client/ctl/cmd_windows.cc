@@ -1,4 +1,6 @@
 // ccoctl windows: windows of all groups, or of one.
+#include <CLI/CLI.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "client/ctl/command.h"

@@ -68,15 +68,15 @@ absl::StatusOr<v1::GroupInfo> find_group(const v1::ListGroupsResponse& groups,
   }
   if (named.size() == 1) return *named[0];
   if (named.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        named.size(), " groups have the name '", id_or_name, "': take an id, ",
-        absl::StrJoin(named, " or ", [](std::string* out, const v1::GroupInfo* group) {
-          absl::StrAppend(out, group->group_id(), " (uid ", group->uid(), ")");
-        })));
+    return absl::InvalidArgumentError(
+        absl::StrCat(named.size(), " groups have the name '", id_or_name, "': take an id, ",
+                     absl::StrJoin(named, " or ", [](std::string* out, const v1::GroupInfo* group) {
+                       absl::StrAppend(out, group->group_id(), " (uid ", group->uid(), ")");
+                     })));
   }
-  return absl::NotFoundError(absl::StrCat(
-      "no group with the id or name '", id_or_name, "'; there ",
-      known.empty() ? "are none" : absl::StrCat("are: ", absl::StrJoin(known, ", "))));
+  return absl::NotFoundError(
+      absl::StrCat("no group with the id or name '", id_or_name, "'; there ",
+                   known.empty() ? "are none" : absl::StrCat("are: ", absl::StrJoin(known, ", "))));
 }
 
 }  // namespace cco::ctl

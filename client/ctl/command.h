@@ -1,8 +1,6 @@
 // A subcommand of ccoctl, and what all of them share.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -12,6 +10,10 @@
 #include "absl/types/span.h"
 #include "client/ctl/json.h"
 #include "client/src/connection.h"
+
+namespace CLI {
+class App;
+}
 
 namespace cco::ctl {
 
@@ -83,8 +85,8 @@ absl::StatusOr<v1::GetNodeResponse> get_node(Connection& connection, const Setti
 absl::StatusOr<v1::ListGroupsResponse> list_groups(Connection& connection,
                                                    const Settings& settings);
 
-/// Finds a group by its id (decimal) or name. NOT_FOUND lists the groups there are; INVALID_ARGUMENT
-/// when several tenants have a group of that name.
+/// Finds a group by its id (decimal) or name. NOT_FOUND lists the groups there are;
+/// INVALID_ARGUMENT when several tenants have a group of that name.
 absl::StatusOr<v1::GroupInfo> find_group(const v1::ListGroupsResponse& groups,
                                          const std::string& id_or_name);
 

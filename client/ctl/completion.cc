@@ -52,7 +52,9 @@ std::string bash(const CLI::App& app) {
   return absl::StrCat(
       "# bash completion for ccoctl: source <(ccoctl completion bash)\n"
       "_ccoctl() {\n"
-      "  local word words=\"", names(subcommands_of(app)), " ", names(options_of(app)), "\"\n"
+      "  local word words=\"",
+      names(subcommands_of(app)), " ", names(options_of(app)),
+      "\"\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
       "    case \"$word\" in\n"
       "      --) COMPREPLY=($(compgen -c -- \"${COMP_WORDS[COMP_CWORD]}\")); return ;;\n",
@@ -65,8 +67,8 @@ std::string bash(const CLI::App& app) {
 }
 
 std::string zsh_description(const Choice& choice) {
-  return quoted(absl::StrCat(absl::StrReplaceAll(choice.name, {{":", "\\:"}}), ":",
-                             choice.summary));
+  return quoted(
+      absl::StrCat(absl::StrReplaceAll(choice.name, {{":", "\\:"}}), ":", choice.summary));
 }
 
 std::string zsh(const CLI::App& app) {
@@ -78,10 +80,9 @@ std::string zsh(const CLI::App& app) {
                   "  local word\n  for word in ${words[2,CURRENT-1]}; do\n    case $word in\n",
                   "      --) _command_names; return ;;\n");
   for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
-    absl::StrAppend(&text, "      ", subcommand->get_name(), ") compadd -- ",
-                    names(options_of(*subcommand)),
-                    subcommand->get_name() == "completion" ? " bash zsh fish" : "",
-                    " $options; return ;;\n");
+    absl::StrAppend(
+        &text, "      ", subcommand->get_name(), ") compadd -- ", names(options_of(*subcommand)),
+        subcommand->get_name() == "completion" ? " bash zsh fish" : "", " $options; return ;;\n");
   }
   absl::StrAppend(&text, "    esac\n  done\n  _describe command commands\n",
                   "  compadd -- $options\n}\n_ccoctl \"$@\"\n");

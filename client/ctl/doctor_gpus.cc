@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> check_driver(const v1::GetNodeRespons
               "make the same library and devices visible here (container? permissions?)");
     return driver.status();
   }
-  const std::string ours = absl::StrCat(std::string((*driver)->name()),
-                                        " (", (*driver)->version(), ")");
+  const std::string ours =
+      absl::StrCat(std::string((*driver)->name()), " (", (*driver)->version(), ")");
   const bool same = ours == theirs;
   add_check(doctor, "driver", same ? report::VERDICT_OK : report::VERDICT_BAD,
             same ? theirs : absl::StrCat("the daemon uses ", theirs, ", this process ", ours),
@@ -122,22 +122,21 @@ void check_peer_access(GpuDriver& driver, report::Doctor* doctor) {
       }
       // Without memory for a trial nothing is known about the path.
       const bool undecided = status.code() == absl::StatusCode::kResourceExhausted;
-      add_check(doctor,
-                absl::StrCat("peer access ",
-                             driver.devices()[static_cast<size_t>(peer->device())].uuid, " to ",
-                             driver.devices()[static_cast<size_t>(owner->device())].uuid),
-                undecided ? report::VERDICT_UNKNOWN : report::VERDICT_BAD,
-                std::string(status.message()),
-                undecided ? "free memory on the GPU and try again"
-                          : "groups over this pair will fail; see NVLink/xGMI, IOMMU and ACS");
+      add_check(
+          doctor,
+          absl::StrCat("peer access ", driver.devices()[static_cast<size_t>(peer->device())].uuid,
+                       " to ", driver.devices()[static_cast<size_t>(owner->device())].uuid),
+          undecided ? report::VERDICT_UNKNOWN : report::VERDICT_BAD, std::string(status.message()),
+          undecided ? "free memory on the GPU and try again"
+                    : "groups over this pair will fail; see NVLink/xGMI, IOMMU and ACS");
     }
   }
-  const std::string detail = absl::StrCat(
-      good, " of ", tried, contexts.size() > 1 ? " pairs" : " GPUs",
-      ": allocated, mapped, written by one and read by the other");
-  add_check(doctor, "peer access", good == tried && tried > 0 ? report::VERDICT_OK
-                                                              : report::VERDICT_BAD,
-            detail, good == tried ? "" : "see the lines above");
+  const std::string detail =
+      absl::StrCat(good, " of ", tried, contexts.size() > 1 ? " pairs" : " GPUs",
+                   ": allocated, mapped, written by one and read by the other");
+  add_check(doctor, "peer access",
+            good == tried && tried > 0 ? report::VERDICT_OK : report::VERDICT_BAD, detail,
+            good == tried ? "" : "see the lines above");
 }
 
 }  // namespace cco::ctl

@@ -65,10 +65,10 @@ void check_socket(const std::string& what, const std::string& path, report::Doct
                      "remove it and start cco-memd");
   }
   if (::access(path.c_str(), R_OK | W_OK) != 0) {
-    return add_check(doctor, what, report::VERDICT_BAD,
-                     absl::StrCat(detail, "; you are ", user_name(::geteuid()), " in ",
-                                  my_groups()),
-                     "join the socket's group and log in again");
+    return add_check(
+        doctor, what, report::VERDICT_BAD,
+        absl::StrCat(detail, "; you are ", user_name(::geteuid()), " in ", my_groups()),
+        "join the socket's group and log in again");
   }
   add_check(doctor, what, report::VERDICT_OK, detail);
 }
@@ -156,10 +156,10 @@ std::string describe_absent_daemon(const std::string& socket) {
   for (const std::string& path : {socket, fd_socket_path(socket)}) {
     struct stat status;
     const bool exists = ::stat(path.c_str(), &status) == 0;
-    absl::StrAppend(&text, "socket    ",
-                    exists ? describe_socket(path, status)
-                           : absl::StrCat(path, ": ", std::strerror(errno)),
-                    "\n");
+    absl::StrAppend(
+        &text, "socket    ",
+        exists ? describe_socket(path, status) : absl::StrCat(path, ": ", std::strerror(errno)),
+        "\n");
   }
   const std::string lock_path = socket + ".lock";
   std::ifstream lock(lock_path);

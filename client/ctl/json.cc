@@ -12,8 +12,8 @@ absl::StatusOr<std::string> to_json(const google::protobuf::Message& message) {
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
-    return absl::InternalError("writing " + message.GetTypeName() + " as JSON: " +
-                               status.ToString());
+    return absl::InternalError("writing " + message.GetTypeName() +
+                               " as JSON: " + status.ToString());
   }
   return text;
 }

@@ -3,10 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,12 +11,13 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/escaping.h"
 #include "client/base/fd_frame.h"
 #include "client/base/status_macros.h"
+#include "client/ctl/child.h"
 #include "client/ctl/output_line.h"
 
 namespace cco::ctl {
@@ -27,11 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr uint32_t kMaxRanks = 1024;
-constexpr int kExitCannotRun = 127;
 
-absl::Status system_error(const std::string& what) {
-  return absl::ErrnoToStatus(errno, what);
-}
+absl::Status system_error(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
 void write_all(BorrowedFd fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -63,36 +58,11 @@ struct Stream {
   }
 };
 
-// A process and its group. The leader is reaped last: until then its process group's number
-// cannot belong to anybody else.
 struct Rank {
-  pid_t pid = -1;
-  UniqueFd pidfd;
+  Child child;
   std::vector<Stream> streams;
   bool ended = false;
-
-  void signal_group(int number) const { ::kill(-pid, number); }
 };
-
-// The child's half of fork(): only async-signal-safe calls.
-[[noreturn]] void become_rank(char* const* argv, char* const* envp, pid_t launcher, int in, int out,
-                              int err, const sigset_t& mask) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(kExitCannotRun);  // It died before the line above.
-  ::dup2(in, STDIN_FILENO);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
-  ::signal(SIGPIPE, SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  ::execvpe(argv[0], argv, envp);
-  const char* reason = ::strerrordesc_np(errno);
-  const char* parts[] = {"ccoctl run: cannot start ", argv[0], ": ", reason, "\n"};
-  for (const char* part : parts) {
-    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
-  }
-  ::_exit(kExitCannotRun);
-}
 
 // While it lives, the three signals that end a launcher arrive as data.
 class SignalSource {
@@ -130,18 +100,11 @@ class Launcher {
  public:
   Launcher(const LaunchOptions& options, BorrowedFd out, BorrowedFd err, SignalSource signals)
       : options_(options), out_(out), err_(err), signals_(std::move(signals)) {}
-  ~Launcher() {
-    for (const Rank& rank : ranks_) {
-      rank.signal_group(SIGKILL);
-      ::waitpid(rank.pid, nullptr, 0);
-    }
-  }
-
   absl::Status start();
   int supervise();
 
  private:
-  absl::Status start_rank(uint32_t rank, const std::vector<char*>& argv, const std::string& job);
+  absl::Status start_rank(uint32_t rank, const std::string& job);
   bool finished() const;
   int poll_timeout_ms() const;
   void on_signal(int number);
@@ -165,81 +128,54 @@ class Launcher {
 absl::Status Launcher::start() {
   null_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null_) return system_error("open /dev/null");
-  std::vector<std::string> words = options_.command;
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
   const std::string job =
       absl::StrCat("run-", ::getpid(), "-", absl::BytesToHexString(random_bytes(4)));
   for (uint32_t rank = 0; rank < options_.size; ++rank) {
-    CCO_RETURN_IF_ERROR(start_rank(rank, argv, job));
+    CCO_RETURN_IF_ERROR(start_rank(rank, job));
   }
   if (options_.timeout.count() > 0) deadline_ = Clock::now() + options_.timeout;
   return absl::OkStatus();
 }
 
-std::vector<std::string> environment_of(uint32_t rank, const LaunchOptions& options,
-                                        const std::string& job) {
-  std::vector<std::pair<std::string, std::string>> set = options.environment;
-  set.insert(set.end(), {{"CCO_RANK", absl::StrCat(rank)},
-                         {"CCO_SIZE", absl::StrCat(options.size)},
-                         {"CCO_LOCAL_RANK", absl::StrCat(rank)},
-                         {"CCO_LOCAL_SIZE", absl::StrCat(options.size)},
-                         {"CCO_JOB", job}});
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const bool replaced = std::any_of(set.begin(), set.end(), [&](const auto& variable) {
-      return text.starts_with(variable.first + "=");
-    });
-    if (!replaced) environment.emplace_back(text);
-  }
-  for (const auto& [name, value] : set) environment.push_back(absl::StrCat(name, "=", value));
-  return environment;
-}
-
-absl::Status Launcher::start_rank(uint32_t rank, const std::vector<char*>& argv,
-                                  const std::string& job) {
-  std::vector<std::string> environment = environment_of(rank, options_, job);
-  std::vector<char*> envp;
-  for (std::string& entry : environment) envp.push_back(entry.data());
-  envp.push_back(nullptr);
-
+absl::Status Launcher::start_rank(uint32_t rank, const std::string& job) {
   const std::string what = absl::StrCat("starting rank ", rank, " of ", options_.size);
   int out[2];
   int err[2];
   if (::pipe2(out, O_CLOEXEC) != 0) return system_error(what + ": pipe");
   UniqueFd out_read(out[0]);
-  UniqueFd out_write(out[1]);
+  const UniqueFd out_write(out[1]);
   if (::pipe2(err, O_CLOEXEC) != 0) return system_error(what + ": pipe");
   UniqueFd err_read(err[0]);
-  UniqueFd err_write(err[1]);
+  const UniqueFd err_write(err[1]);
 
-  const pid_t launcher = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) return system_error(what + ": fork");
-  if (pid == 0) {
-    become_rank(argv.data(), envp.data(), launcher, null_.get(), out_write.get(), err_write.get(),
-                signals_.previous());
+  ChildOptions options;
+  options.command = options_.command;
+  options.environment = options_.environment;
+  options.environment.insert(options.environment.end(),
+                             {{"CCO_RANK", absl::StrCat(rank)},
+                              {"CCO_SIZE", absl::StrCat(options_.size)},
+                              {"CCO_LOCAL_RANK", absl::StrCat(rank)},
+                              {"CCO_LOCAL_SIZE", absl::StrCat(options_.size)},
+                              {"CCO_JOB", job}});
+  options.in = null_;
+  options.out = out_write;
+  options.err = err_write;
+  options.signal_mask = &signals_.previous();
+  absl::StatusOr<Child> child = Child::start(options);
+  if (!child.ok()) {
+    return absl::Status(child.status().code(), absl::StrCat(what, ": ", child.status().message()));
   }
-  ::setpgid(pid, pid);  // Here too, so that the group exists before anything is sent to it.
   const std::string prefix = absl::StrCat("[", rank, "] ");
-  Rank started;
-  started.pid = pid;
-  started.streams.push_back(
-      Stream{std::move(out_read), out_, LinePrefixer(prefix), options_.prefix});
-  started.streams.push_back(
-      Stream{std::move(err_read), err_, LinePrefixer(prefix), options_.prefix});
-  ranks_.push_back(std::move(started));  // From here on the destructor ends it.
-  ranks_.back().pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!ranks_.back().pidfd) return system_error(what + ": pidfd_open");
+  std::vector<Stream> streams;
+  streams.push_back(Stream{std::move(out_read), out_, LinePrefixer(prefix), options_.prefix});
+  streams.push_back(Stream{std::move(err_read), err_, LinePrefixer(prefix), options_.prefix});
+  ranks_.push_back(Rank{*std::move(child), std::move(streams)});
   return absl::OkStatus();
 }
 
 bool Launcher::finished() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-    return rank.ended && rank.streams.empty();
-  });
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return rank.ended && rank.streams.empty(); });
 }
 
 int Launcher::poll_timeout_ms() const {
@@ -250,13 +186,13 @@ int Launcher::poll_timeout_ms() const {
 
 int Launcher::supervise() {
   while (!finished()) {
-    const bool all_ended = std::all_of(ranks_.begin(), ranks_.end(),
-                                       [](const Rank& rank) { return rank.ended; });
+    const bool all_ended =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
     // What ranks left behind in the background may hold their output open.
     if (all_ended && !stopping_) stop(SIGTERM);
     std::vector<pollfd> fds{{signals_.fd().get(), POLLIN, 0}};
     for (const Rank& rank : ranks_) {
-      fds.push_back({rank.ended ? -1 : rank.pidfd.get(), POLLIN, 0});
+      fds.push_back({rank.ended ? -1 : rank.child.pidfd().get(), POLLIN, 0});
       for (const Stream& stream : rank.streams) fds.push_back({stream.pipe.get(), POLLIN, 0});
     }
     ::poll(fds.data(), fds.size(), poll_timeout_ms());
@@ -268,9 +204,8 @@ int Launcher::supervise() {
     for (uint32_t index = 0; index < ranks_.size(); ++index) {
       Rank& rank = ranks_[index];
       const bool exited = fds[next++].revents != 0;
-      std::erase_if(rank.streams, [&](Stream& stream) {
-        return fds[next++].revents != 0 && !stream.forward();
-      });
+      std::erase_if(rank.streams,
+                    [&](Stream& stream) { return fds[next++].revents != 0 && !stream.forward(); });
       if (exited) on_exit(index);
     }
     if (deadline_ && Clock::now() >= *deadline_) {
@@ -289,18 +224,15 @@ void Launcher::on_signal(int number) {
 }
 
 void Launcher::on_exit(uint32_t index) {
-  siginfo_t info{};
-  // WNOWAIT: see Rank.
-  if (::waitid(P_PID, static_cast<id_t>(ranks_[index].pid), &info, WEXITED | WNOWAIT) != 0) return;
+  const std::optional<Child::Exit> exit = ranks_[index].child.exit();
+  if (!exit) return;
   ranks_[index].ended = true;
-  const bool by_signal = info.si_code != CLD_EXITED;
-  const int code = by_signal ? 128 + info.si_status : info.si_status;
-  if (code == 0 || stopping_) return;
-  exit_code_ = code;
+  if (exit->code() == 0 || stopping_) return;
+  exit_code_ = exit->code();
   say(absl::StrCat("rank ", index,
-                   by_signal ? absl::StrCat(" was ended by signal ", info.si_status, " (",
-                                            ::strsignal(info.si_status), ")")
-                             : absl::StrCat(" exited with code ", code),
+                   exit->by_signal ? absl::StrCat(" was ended by signal ", exit->number, " (",
+                                                  ::strsignal(exit->number), ")")
+                                   : absl::StrCat(" exited with code ", exit->number),
                    ranks_.size() > 1 ? "; stopping the others" : ""));
   stop(SIGTERM);
 }
@@ -318,7 +250,7 @@ void Launcher::on_deadline() {
 }
 
 void Launcher::stop(int number) {
-  for (const Rank& rank : ranks_) rank.signal_group(number);
+  for (const Rank& rank : ranks_) rank.child.signal_group(number);
   stopping_ = true;
   killed_ = killed_ || number == SIGKILL;
   deadline_ = Clock::now() + options_.stop_grace;

@@ -1,4 +1,5 @@
-// Starts N ranks of a command on this node, passes their output on, and ends with the first failure.
+// Starts N ranks of a command on this node, passes their output on, and ends with the first
+// failure.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ struct LaunchOptions {
   uint32_t size = 1;  ///< Ranks, 1..1024.
   /// For every rank, beside CCO_RANK, CCO_SIZE, CCO_LOCAL_RANK, CCO_LOCAL_SIZE and CCO_JOB.
   std::vector<std::pair<std::string, std::string>> environment;
-  bool prefix = true;                 ///< Each line of output begins with "[rank] ".
+  bool prefix = true;                    ///< Each line of output begins with "[rank] ".
   std::chrono::milliseconds timeout{0};  ///< 0: none.
   std::chrono::milliseconds stop_grace = kStopGrace;
 };

@@ -1,11 +1,11 @@
 // ccoctl: shows and steers the daemon of this node.
+#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "client/ctl/command.h"
 
 namespace {
 
-using namespace std::string_literals;
 using cco::ctl::Command;
 using cco::ctl::Runner;
 
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 3600000))
       ->capture_default_str();
   app.add_flag("--json", settings.json, "for programs: protobuf's JSON mapping");
-  app.set_version_flag("--version", "ccoctl "s + CCO_VERSION_TEXT);
+  app.set_version_flag("--version", "ccoctl " CCO_VERSION_TEXT);
   app.require_subcommand(1);
   app.fallthrough();  // --json and --socket may also stand after the subcommand.
 

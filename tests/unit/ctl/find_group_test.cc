@@ -11,7 +11,8 @@ v1::ListGroupsResponse some_groups() {
     uint64_t id;
     const char* name;
     uint32_t uid;
-  } kGroups[] = {{1, "train", 1000}, {2, "", 1000}, {3, "same", 1000}, {4, "same", 1001}, {5, "2", 0}};
+  } kGroups[] = {
+      {1, "train", 1000}, {2, "", 1000}, {3, "same", 1000}, {4, "same", 1001}, {5, "2", 0}};
   for (const auto& entry : kGroups) {
     v1::GroupInfo* group = groups.add_groups();
     group->set_group_id(entry.id);

@@ -3,7 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
-#include "client/src/connection.h"
+#include "cco/memd/v1/memd.pb.h"
 
 namespace cco {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 // Goal    JSON has the names of the .proto file, default values included, and reads back the same.
 // Method  write a node, look for names, parse it again.
 TEST(Json, KeepsNamesAndValues) {
-  v1::GetNodeResponse node;
+  memd::v1::GetNodeResponse node;
   node.set_version("0.1.0 \"quoted\"\n");
   node.set_incarnation(UINT64_MAX);
   node.add_gpus()->set_uuid("HOST-0");
@@ -20,7 +20,7 @@ TEST(Json, KeepsNamesAndValues) {
   EXPECT_NE(text->find("\"slab_bytes\": \"0\""), std::string::npos) << *text;
   EXPECT_NE(text->find("\"incarnation\": \"18446744073709551615\""), std::string::npos) << *text;
   EXPECT_EQ(text->back(), '\n');
-  v1::GetNodeResponse again;
+  memd::v1::GetNodeResponse again;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*text, &again).ok());
   EXPECT_EQ(again.SerializeAsString(), node.SerializeAsString());
 }

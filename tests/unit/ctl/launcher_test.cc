@@ -16,7 +16,8 @@
 namespace cco::ctl {
 namespace {
 
-using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 // Output goes into files: nobody has to read while the ranks run.
 UniqueFd memory_file(const char* name) { return UniqueFd(::memfd_create(name, MFD_CLOEXEC)); }
@@ -43,8 +44,8 @@ LaunchOptions shell(uint32_t size, const std::string& script) {
   LaunchOptions options;
   options.size = size;
   options.command = {"/bin/sh", "-c", script};
-  options.stop_grace = 500ms;
-  options.timeout = 30s;
+  options.stop_grace = milliseconds(500);
+  options.timeout = seconds(30);
   return options;
 }
 
@@ -65,9 +66,9 @@ TEST(Launcher, TellsRanksWhoTheyAre) {
   options.environment = {{"EXTRA", "given"}};
   const Outcome outcome = run(options);
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(sorted_lines(outcome.out),
-            (std::vector<std::string>{"[0] 0/3 0/3 given", "[1] 1/3 1/3 given",
-                                      "[2] 2/3 2/3 given"}));
+  EXPECT_EQ(
+      sorted_lines(outcome.out),
+      (std::vector<std::string>{"[0] 0/3 0/3 given", "[1] 1/3 1/3 given", "[2] 2/3 2/3 given"}));
   EXPECT_EQ(sorted_lines(outcome.err),
             (std::vector<std::string>{"[0] to-err", "[1] to-err", "[2] to-err"}));
 }
@@ -106,7 +107,7 @@ TEST(Launcher, FirstFailureStopsAll) {
   const auto start = std::chrono::steady_clock::now();
   const Outcome outcome = run(shell(3, "[ $CCO_RANK = 1 ] && exit 7; exec sleep 60"));
   EXPECT_EQ(outcome.exit_code, 7);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
   EXPECT_NE(outcome.err.find("rank 1 exited with code 7; stopping the others"), std::string::npos)
       << outcome.err;
 }
@@ -127,11 +128,11 @@ TEST(Launcher, KillsWhatDoesNotStop) {
   const std::string fifo = absl::StrCat(directory, "/ready");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome = run(shell(
-      2, absl::StrCat("if [ $CCO_RANK = 0 ]; then trap '' TERM; echo go >", fifo,
-                      "; sleep 60; else read line <", fifo, "; exit 3; fi")));
+  const Outcome outcome =
+      run(shell(2, absl::StrCat("if [ $CCO_RANK = 0 ]; then trap '' TERM; echo go >", fifo,
+                                "; sleep 60; else read line <", fifo, "; exit 3; fi")));
   EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
   ::unlink(fifo.c_str());
   ::rmdir(directory);
 }
@@ -140,7 +141,7 @@ TEST(Launcher, KillsWhatDoesNotStop) {
 // Method  rank 0 ends at once, rank 1 sleeps.
 TEST(Launcher, TimeIsBounded) {
   LaunchOptions options = shell(2, "[ $CCO_RANK = 0 ] || exec sleep 60");
-  options.timeout = 300ms;
+  options.timeout = milliseconds(300);
   const Outcome outcome = run(options);
   EXPECT_EQ(outcome.exit_code, kExitTimedOut);
   EXPECT_NE(outcome.err.find("time is over (0.3 s); stopping ranks 1"), std::string::npos)
@@ -218,7 +219,7 @@ TEST(Launcher, EndsWhatRanksLeaveBehind) {
   const Outcome outcome = run(shell(1, "sleep 60 & echo done"));
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.out, "[0] done\n");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
 }
 
 // Goal    impossible requests are refused, naming the value.

@@ -1,4 +1,4 @@
-#include "client/bench/statistics.h"
+#include "client/ctl/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -29,7 +29,7 @@ ARROWS = {
                    "client/include/cco/cco.h", "client/src", "device/runtime", "device/runtime/gpu_driver.h",
                    "device/include/cco/device/abi.h"],
     "client/bench": ["absl", "system", "protobuf", "proto", "cli", "client/base", "client/ctl", "client/src",
-                     "client/include", "client/include/cco/cco.h", "device/runtime",
+                     "client/job", "client/include", "client/include/cco/cco.h", "device/runtime",
                      "device/runtime/gpu_driver.h", "device/kernels", "device/include",
                      "device/include/cco/device/abi.h"],
     "client/job": ["absl", "system", "protobuf", "proto", "cli", "client/base", "client/ctl", "client/src",

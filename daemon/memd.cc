@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -93,7 +94,8 @@ struct Memd::Parts {
   MemdService service;
   FdServer fd_server;
   std::unique_ptr<grpc::Server> server;
-  UniqueFd spare;  // As in FdServer.
+  std::thread stopper;  // Ends gRPC while the loop still answers the calls that it waits for.
+  UniqueFd spare;       // As in FdServer.
   bool drained = true;
 };
 
@@ -139,7 +141,12 @@ void Memd::accept_rpc() {
   }
   if (!socket) return;
   const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
-  if (!peer.ok()) return;
+  if (!peer.ok()) {
+    parts_->journal.record(
+        Severity::kError, "client_refused",
+        absl::StrCat("reason=\"", std::string(peer.status().message()), "\""));
+    return;
+  }
   const int fd = socket.release();
   parts_->service.connected(fd, peer->who);
   parts_->loop->call_at(parts_->loop->now() + kFirstCallTimeout,
@@ -184,17 +191,23 @@ absl::Status Memd::run(bool handle_signals) {
   }
   notify_systemd("READY=1");
   parts.loop->run();
-  notify_systemd("STOPPING=1");
+  parts.stopper.join();
   if (signals) parts.loop->unwatch(signals);
-  parts.server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
   parts.drained = parts.workers.drain(kDrainTimeout);
   return absl::OkStatus();
 }
 
 void Memd::stop() {
   parts_->loop->post([this] {
-    parts_->broker.stop();
-    parts_->loop->quit();
+    Parts& parts = *parts_;
+    if (parts.stopper.joinable()) return;
+    notify_systemd("STOPPING=1");
+    parts.broker.stop();
+    parts.loop->unwatch(parts.listeners.rpc());
+    parts.stopper = std::thread([&parts] {
+      parts.server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+      parts.loop->quit();
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -15,6 +16,21 @@ namespace {
 
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
+
+// Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are for
+// operators, who may want to see why.
+constexpr uint64_t kReserve = 16, kReserveForOperators = 4;
+
+// Descriptors get the lowest free number, so that a new one tells how many are left.
+absl::Status check_descriptors(BorrowedFd newest, bool is_operator) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const uint64_t reserve = is_operator ? kReserveForOperators : kReserve;
+  if (static_cast<uint64_t>(newest.get()) + reserve < limit.rlim_cur) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cco-memd is at its limit of open file descriptors (RLIMIT_NOFILE=",
+                   limit.rlim_cur, "); raise LimitNOFILE, or end some clients"));
+}
 
 UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -68,7 +84,10 @@ void FdServer::accept_one(const UniqueFd& listener) {
         absl::StrCat("cco-memd has ", options_.max_connections,
                      " connections on its fd channel, which is its limit"));
   }
+  if (status.ok()) status = check_descriptors(socket, peer->who.is_operator);
   if (!status.ok()) {
+    journal_.record(Severity::kWarning, "client_refused",
+                    absl::StrCat("reason=\"", std::string(status.message()), "\""));
     (void)send_frame(socket, FdFrameType::kWelcome, status.code(), std::string(status.message()));
     return;
   }

@@ -14,9 +14,10 @@ namespace {
 
 constexpr char kTokenKey[] = "cco-session-bin";
 
-// A request id that is used again must ask for the same thing.
+// A request id that is used again must ask for the same thing; how long it waits may differ.
 template <typename Request>
-uint64_t fingerprint(const Request& request) {
+uint64_t fingerprint(Request request) {
+  if constexpr (requires { request.clear_timeout_ms(); }) request.clear_timeout_ms();
   return std::hash<std::string>()(absl::StrCat(request.GetTypeName(), request.SerializeAsString()));
 }
 

@@ -48,7 +48,10 @@ absl::StatusOr<std::unique_ptr<NoticePage>> MemfdNoticeBoard::create_page(uint32
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("memfd for a notice page: ", std::strerror(errno)));
+        absl::StrCat("memfd for a notice page: ", std::strerror(errno),
+                     errno == EMFILE ? ". cco-memd has no file descriptor left; raise LimitNOFILE, "
+                                       "or end some groups"
+                                     : ""));
   }
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) {

@@ -120,7 +120,8 @@ absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket) {
   }
   Header header{};
   const size_t size = static_cast<size_t>(got);
-  if (size < sizeof header || (message.msg_flags & MSG_TRUNC) != 0) {
+  if (size < sizeof header || size > sizeof header + kMaxPayloadBytes ||
+      (message.msg_flags & MSG_TRUNC) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("frame on the fd channel has ", size,
                                                    " bytes; it takes ", sizeof header, " to ",
                                                    sizeof header + kMaxPayloadBytes));

@@ -197,9 +197,8 @@ absl::Status with_error_rank(absl::Status status, int rank) {
 
 absl::Status with_context(const std::string& context, const absl::Status& status) {
   absl::Status result(status.code(), absl::StrCat(context, ": ", std::string(status.message())));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    result.SetPayload(url, payload);
-  });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
   return result;
 }
 

@@ -269,7 +269,7 @@ TEST_F(CApi, FailedJoinLeavesNothing) {
     expect_message(wrong.text);
     EXPECT_FALSE(group_);
     EXPECT_EQ(daemon_.requests<v1::LeaveGroupRequest>().size(), ++left);
-    daemon_.forget();
+    daemon_.forget(0);
     EXPECT_EQ(count_open_fds(), fds_before) << wrong.text;
   }
   daemon_.before_call = nullptr;
@@ -346,7 +346,7 @@ TEST_F(CApi, ExternalMemory) {
   ASSERT_EQ(group_.get_info(&info), CCO_OK);
   EXPECT_EQ(info.slab_count, 1u) << "unmapped with its window";
   EXPECT_EQ(daemon_.requests<v1::DestroyWindowRequest>().size(), 1u);
-  daemon_.forget();
+  daemon_.forget(1);
   EXPECT_EQ(count_open_fds(), fds_before);
 
   Window window;

@@ -109,9 +109,10 @@ bool FakeDaemon::wait_for_disconnect(std::chrono::milliseconds timeout) {
   return disconnected_.wait_for(lock, timeout, [this] { return frame_connections_.empty(); });
 }
 
-void FakeDaemon::forget() {
+void FakeDaemon::forget(size_t kept_slabs) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  slabs_.clear();
+  slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(std::min(kept_slabs, slabs_.size())),
+               slabs_.end());
   tickets_.clear();
   offers_.clear();
 }

@@ -65,8 +65,8 @@ class FakeDaemon final : private v1::MemdService::Service {
   size_t fd_connection_count();
   /// Whether all clients' fd channels end within `timeout`.
   bool wait_for_disconnect(std::chrono::milliseconds timeout);
-  /// Drops all slabs, tickets and offers, so that a test can count descriptors.
-  void forget();
+  /// Drops tickets, offers and all slabs but the first ones, so that a test can count descriptors.
+  void forget(size_t kept_slabs);
 
  private:
   void serve_rpc();

@@ -96,9 +96,11 @@ absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t got;
+  // If the other side closed before it had read all, that is reported first, and once.
+  int resets = 0;
   do {
     got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && ++resets == 1)));
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
     return absl::UnavailableError("would block");
   if (got < 0)

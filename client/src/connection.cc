@@ -132,7 +132,9 @@ absl::StatusOr<FdFrame> Connection::exchange(FdFrameType type, const std::string
   const Deadline deadline(timeout);
   const Gate::Pass pass = fd_gate_.enter(deadline);
   if (!pass) return not_answered(timeout);
-  CCO_RETURN_IF_ERROR(send_frame(fd_channel_, type, absl::StatusCode::kOk, payload, fd));
+  const absl::Status sent = send_frame(fd_channel_, type, absl::StatusCode::kOk, payload, fd);
+  // A daemon that hung up may have said why: that is still to be read.
+  if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   ++awaited_answers_;
   for (;;) {
     absl::Status ready = wait_readable(fd_channel_, deadline.left());

@@ -142,9 +142,8 @@ void Memd::accept_rpc() {
   if (!socket) return;
   const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
   if (!peer.ok()) {
-    parts_->journal.record(
-        Severity::kError, "client_refused",
-        absl::StrCat("reason=\"", std::string(peer.status().message()), "\""));
+    parts_->journal.record(Severity::kError, "client_refused",
+                           absl::StrCat("reason=\"", std::string(peer.status().message()), "\""));
     return;
   }
   const int fd = socket.release();

@@ -17,8 +17,8 @@ namespace {
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
 
-// Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are for
-// operators, who may want to see why.
+// Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are
+// for operators, who may want to see why.
 constexpr uint64_t kReserve = 16, kReserveForOperators = 4;
 
 // Descriptors get the lowest free number, so that a new one tells how many are left.
@@ -27,9 +27,9 @@ absl::Status check_descriptors(BorrowedFd newest, bool is_operator) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const uint64_t reserve = is_operator ? kReserveForOperators : kReserve;
   if (static_cast<uint64_t>(newest.get()) + reserve < limit.rlim_cur) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cco-memd is at its limit of open file descriptors (RLIMIT_NOFILE=",
-                   limit.rlim_cur, "); raise LimitNOFILE, or end some clients"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "cco-memd is at its limit of open file descriptors (RLIMIT_NOFILE=", limit.rlim_cur,
+      "); raise LimitNOFILE, or end some clients"));
 }
 
 UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }

@@ -40,8 +40,8 @@ absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& 
         "the call carries no session token: attach on the fd channel first");
   }
   RpcConnection& connection = connections_.at(fd);
-  absl::StatusOr<Session*> session = broker_.authenticate(
-      std::string(token->second.data(), token->second.size()), connection.who);
+  absl::StatusOr<Session*> session =
+      broker_.authenticate(std::string(token->second.data(), token->second.size()), connection.who);
   connection.has_called |= session.ok();
   return session;
 }

@@ -35,8 +35,8 @@ struct Work {
         {"window",
          [this] {
            Window window;
-           return Window::create(groups[0], "x",
-                                 {.size_bytes = 8, .timeout_ms = kCollectiveMs}, &window);
+           return Window::create(groups[0], "x", {.size_bytes = 8, .timeout_ms = kCollectiveMs},
+                                 &window);
          }},
         {"comm",
          [this] {
@@ -46,9 +46,8 @@ struct Work {
         {"group",
          [this] {
            Group group;
-           return Group::create(client,
-                                {.rank = 0, .size = 2, .name = "x", .timeout_ms = kCollectiveMs},
-                                &group);
+           return Group::create(
+               client, {.rank = 0, .size = 2, .name = "x", .timeout_ms = kCollectiveMs}, &group);
          }},
         {"abort", [this] { return groups[0].abort(); }},
     };

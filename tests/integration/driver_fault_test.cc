@@ -32,13 +32,10 @@ memd::Config config() {
 
 cco_status join(const Client& client, uint32_t rank, uint32_t size, int device, const char* name,
                 uint32_t timeout_ms, Group* group) {
-  return Group::create(client,
-                       {.rank = rank,
-                        .size = size,
-                        .device = device,
-                        .name = name,
-                        .timeout_ms = timeout_ms},
-                       group);
+  return Group::create(
+      client,
+      {.rank = rank, .size = size, .device = device, .name = name, .timeout_ms = timeout_ms},
+      group);
 }
 
 // Passes everything on, but allocations on one device wait until they are let through.
@@ -112,9 +109,9 @@ TEST(StuckGpu, DelaysNobodyElse) {
         threads.emplace_back([&, rank] {
           const cco_status status =
               join(client, rank, 2, static_cast<int>(rank), "stuck", 2000, &stuck[rank]);
-          EXPECT_TRUE(refused(status, CCO_DEADLINE_EXCEEDED,
-                              {"all ranks came", "allocation of the control regions", "2000 ms",
-                               "ccoctl gpus"}));
+          EXPECT_TRUE(refused(
+              status, CCO_DEADLINE_EXCEEDED,
+              {"all ranks came", "allocation of the control regions", "2000 ms", "ccoctl gpus"}));
         });
       }
       while (watch.busy_ms(1) == 0 && time.elapsed() < patience()) std::this_thread::yield();
@@ -172,9 +169,8 @@ std::vector<Outcome> work(const Client& client) {
     outcomes.insert(outcomes.end(), both.begin(), both.end());
     return both[0].status == CCO_OK && both[1].status == CCO_OK;
   };
-  if (together([&](uint32_t rank) {
-        return join(client, rank, 2, 0, "job", 20000, &groups[rank]);
-      })) {
+  if (together(
+          [&](uint32_t rank) { return join(client, rank, 2, 0, "job", 20000, &groups[rank]); })) {
     (void)together([&](uint32_t rank) {
       return Window::create(groups[rank], "small", {.size_bytes = 100}, &windows[rank]);
     });

@@ -22,8 +22,7 @@ struct Memory {
   explicit Memory(uint64_t size_bytes, bool sealable = true)
       : fd(::memfd_create("own", MFD_CLOEXEC | (sealable ? MFD_ALLOW_SEALING : 0))) {
     EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(size_bytes)), 0);
-    void* address =
-        ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     EXPECT_NE(address, MAP_FAILED);
     mapping = UniqueMapping({address, size_bytes});
   }
@@ -70,8 +69,7 @@ TEST_F(ExternalTest, NotMemory) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_TRUE(refused(offer(socket.get(), kUnit, 0, 16), CCO_INVALID_ARGUMENT, {"a socket"}));
   const UniqueFd directory(::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  EXPECT_TRUE(
-      refused(offer(directory.get(), kUnit, 0, 16), CCO_INVALID_ARGUMENT, {"a directory"}));
+  EXPECT_TRUE(refused(offer(directory.get(), kUnit, 0, 16), CCO_INVALID_ARGUMENT, {"a directory"}));
   const UniqueFd device(::open("/dev/zero", O_RDWR | O_CLOEXEC));
   EXPECT_TRUE(
       refused(offer(device.get(), kUnit, 0, 16), CCO_INVALID_ARGUMENT, {"character device"}));
@@ -113,14 +111,15 @@ TEST_F(ExternalTest, DoesNotFit) {
   EXPECT_TRUE(refused(offer(fd, kUnit + 1, 0, 16), CCO_INVALID_ARGUMENT, {"65537", "granularity"}));
   EXPECT_TRUE(refused(offer(fd, 0, 0, 16), CCO_INVALID_ARGUMENT, {"0 bytes"}));
   EXPECT_TRUE(refused(offer(fd, whole, 8, 16), CCO_INVALID_ARGUMENT, {"8", "multiple of 16"}));
-  EXPECT_TRUE(refused(offer(fd, whole, whole - 16, 17), CCO_INVALID_ARGUMENT, {"262128", "inside"}));
+  EXPECT_TRUE(
+      refused(offer(fd, whole, whole - 16, 17), CCO_INVALID_ARGUMENT, {"262128", "inside"}));
   EXPECT_TRUE(refused(offer(fd, whole, whole + 16, 1), CCO_INVALID_ARGUMENT, {"262160"}));
   EXPECT_TRUE(refused(offer(fd, whole, four_gib, 16), CCO_INVALID_ARGUMENT, {"4294967296"}));
   EXPECT_TRUE(refused(offer(fd, whole, 0, four_gib + 16), CCO_INVALID_ARGUMENT, {"4294967312"}));
   EXPECT_TRUE(refused(offer(fd, whole, UINT64_MAX - 15, 32), CCO_INVALID_ARGUMENT,
                       {"18446744073709551600"}));
-  EXPECT_TRUE(refused(offer(fd, whole, 16, UINT64_MAX), CCO_INVALID_ARGUMENT,
-                      {"18446744073709551615"}));
+  EXPECT_TRUE(
+      refused(offer(fd, whole, 16, UINT64_MAX), CCO_INVALID_ARGUMENT, {"18446744073709551615"}));
   EXPECT_TRUE(watch->settles_at(with_group_));
   EXPECT_TRUE(succeeded(offer(fd, whole, whole - 16, 16)));  // The last 16 bytes do fit.
 }
@@ -144,61 +143,62 @@ TEST_F(ExternalTest, LargerThanTheSlot) {
 // Method  two processes, each with its own memfd and offset; each writes through its own mapping
 //         and reads the peer's through the window, by stride and by table, and writes back.
 TEST_F(ExternalTest, SeenByPeersAtTheStride) {
-  run_ranks(2,
-            [](Rank& rank) {
-              const Client client = test::attach(rank);
-              const Group group = join(client, rank);
-              const uint64_t offset = rank.rank == 0 ? 48 : 2 * kUnit + 48;
-              const Memory memory(4 * kUnit);
-              std::memset(memory.bytes() + offset, 'a' + static_cast<int>(rank.rank), 1000);
-              Window window;
-              ASSERT_TRUE(succeeded(
-                  Window::register_memory(group, "w", {.size_bytes = 1000},
-                                          {memory.fd.get(), 4 * kUnit, offset}, &window)));
-              ASSERT_TRUE(succeeded(group.barrier()));
-              cco_window_device device{};
-              ASSERT_TRUE(succeeded(window.get_device(&device)));
-              ASSERT_NE(device.stride_4g, 0u);
-              const uint32_t peer = 1 - rank.rank;
-              auto* theirs = reinterpret_cast<unsigned char*>(
-                  device.win_base + (uint64_t{device.stride_4g} << 32) * peer);
-              EXPECT_EQ(reinterpret_cast<const uint64_t*>(device.peer_bases)[peer],
-                        reinterpret_cast<uint64_t>(theirs));
-              EXPECT_EQ(theirs[0], 'a' + peer);
-              EXPECT_EQ(theirs[999], 'a' + peer);
-              ASSERT_TRUE(succeeded(group.barrier()));
-              theirs[999] = 'A' + static_cast<unsigned char>(rank.rank);
-              ASSERT_TRUE(succeeded(group.barrier()));
-              EXPECT_EQ(memory.bytes()[offset + 999], 'A' + peer);
-              EXPECT_EQ(memory.bytes()[offset + 1000], 0);
-            },
-            ranks());
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        const uint64_t offset = rank.rank == 0 ? 48 : 2 * kUnit + 48;
+        const Memory memory(4 * kUnit);
+        std::memset(memory.bytes() + offset, 'a' + static_cast<int>(rank.rank), 1000);
+        Window window;
+        ASSERT_TRUE(succeeded(Window::register_memory(
+            group, "w", {.size_bytes = 1000}, {memory.fd.get(), 4 * kUnit, offset}, &window)));
+        ASSERT_TRUE(succeeded(group.barrier()));
+        cco_window_device device{};
+        ASSERT_TRUE(succeeded(window.get_device(&device)));
+        ASSERT_NE(device.stride_4g, 0u);
+        const uint32_t peer = 1 - rank.rank;
+        auto* theirs = reinterpret_cast<unsigned char*>(device.win_base +
+                                                        (uint64_t{device.stride_4g} << 32) * peer);
+        EXPECT_EQ(reinterpret_cast<const uint64_t*>(device.peer_bases)[peer],
+                  reinterpret_cast<uint64_t>(theirs));
+        EXPECT_EQ(theirs[0], 'a' + peer);
+        EXPECT_EQ(theirs[999], 'a' + peer);
+        ASSERT_TRUE(succeeded(group.barrier()));
+        theirs[999] = 'A' + static_cast<unsigned char>(rank.rank);
+        ASSERT_TRUE(succeeded(group.barrier()));
+        EXPECT_EQ(memory.bytes()[offset + 999], 'A' + peer);
+        EXPECT_EQ(memory.bytes()[offset + 1000], 0);
+      },
+      ranks());
 }
 
 // Goal    offsets that differ inside a granule give a window that only the table reaches.
 // Method  as above, with offsets 16 and 4096.
 TEST_F(ExternalTest, SeenByPeersByTableOnly) {
-  run_ranks(2,
-            [](Rank& rank) {
-              const Client client = test::attach(rank);
-              const Group group = join(client, rank);
-              const uint64_t offset = rank.rank == 0 ? 16 : 4096;
-              const Memory memory(kUnit * (1 + rank.rank));
-              std::memset(memory.bytes() + offset, 'a' + static_cast<int>(rank.rank), 100);
-              Window window;
-              ASSERT_TRUE(succeeded(Window::register_memory(
-                  group, nullptr, {.size_bytes = 100},
-                  {memory.fd.get(), kUnit * (1 + rank.rank), offset}, &window)));
-              ASSERT_TRUE(succeeded(group.barrier()));
-              cco_window_device device{};
-              ASSERT_TRUE(succeeded(window.get_device(&device)));
-              EXPECT_EQ(device.stride_4g, 0u);
-              unsigned char* theirs = nullptr;
-              ASSERT_TRUE(succeeded(window.get_address(1 - rank.rank, 99, &theirs)));
-              EXPECT_EQ(*theirs, 'a' + (1 - rank.rank));
-              ASSERT_TRUE(succeeded(group.barrier()));
-            },
-            ranks());
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        const uint64_t offset = rank.rank == 0 ? 16 : 4096;
+        const Memory memory(kUnit * (1 + rank.rank));
+        std::memset(memory.bytes() + offset, 'a' + static_cast<int>(rank.rank), 100);
+        Window window;
+        ASSERT_TRUE(succeeded(
+            Window::register_memory(group, nullptr, {.size_bytes = 100},
+                                    {memory.fd.get(), kUnit * (1 + rank.rank), offset}, &window)));
+        ASSERT_TRUE(succeeded(group.barrier()));
+        cco_window_device device{};
+        ASSERT_TRUE(succeeded(window.get_device(&device)));
+        EXPECT_EQ(device.stride_4g, 0u);
+        unsigned char* theirs = nullptr;
+        ASSERT_TRUE(succeeded(window.get_address(1 - rank.rank, 99, &theirs)));
+        EXPECT_EQ(*theirs, 'a' + (1 - rank.rank));
+        ASSERT_TRUE(succeeded(group.barrier()));
+      },
+      ranks());
 }
 
 // Goal    the memory outlives the owner's own handles, and is given back when its users have gone.

@@ -208,6 +208,23 @@ TEST_F(FdChannelTest, SilentConnection) {
   EXPECT_LE(time.elapsed(), patient(std::chrono::milliseconds(8000)));
 }
 
+// Goal    what the other side said before it hung up is heard, though it left something unread.
+// Method  the reader sends two frames, the other side answers one and closes.
+TEST(FdFrame, LastWordsAreHeard) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  ASSERT_TRUE(send_frame(ours, FdFrameType::kHello, absl::StatusCode::kOk, "").ok());
+  ASSERT_TRUE(
+      send_frame(theirs, FdFrameType::kWelcome, absl::StatusCode::kUnavailable, "bye").ok());
+  theirs.reset();
+  const absl::StatusOr<FdFrame> received = receive_frame(ours);
+  ASSERT_TRUE(received.ok()) << received.status();
+  EXPECT_EQ(received->payload, "bye");
+  EXPECT_TRUE(absl::IsUnavailable(receive_frame(ours).status()));
+}
+
 // Goal    the receiver finds a descriptor wherever it stands among the control messages.
 // Method  a pair of sockets with credentials switched on; both orders of the two messages.
 TEST(FdFrame, CredentialsBeforeAndAfterTheDescriptor) {

@@ -34,9 +34,8 @@ Group::Options named(const char* name, uint32_t rank, uint32_t size, uint32_t ti
 TEST_F(GroupTest, RankTwice) {
   const Client client = attach();
   std::vector<Group> groups(2);
-  std::thread first([&] {
-    EXPECT_TRUE(succeeded(join(client, named("job", 0, 2, 20000), &groups[0])));
-  });
+  std::thread first(
+      [&] { EXPECT_TRUE(succeeded(join(client, named("job", 0, 2, 20000), &groups[0]))); });
   EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.groups == 1; }));
   Group again;
   EXPECT_TRUE(refused(join(client, named("job", 0, 2), &again), CCO_ALREADY_EXISTS,
@@ -53,12 +52,12 @@ TEST_F(GroupTest, RankTwice) {
 TEST_F(GroupTest, OutOfRange) {
   const Client client = attach();
   Group group;
-  EXPECT_TRUE(refused(join(client, named("job", 2, 2), &group), CCO_INVALID_ARGUMENT,
-                      {"rank 2 of 2"}));
-  EXPECT_TRUE(refused(join(client, named("job", 0, 0), &group), CCO_INVALID_ARGUMENT,
-                      {"rank 0 of 0"}));
-  EXPECT_TRUE(refused(join(client, named("job", 0, 1025), &group), CCO_INVALID_ARGUMENT,
-                      {"1025", "1024"}));
+  EXPECT_TRUE(
+      refused(join(client, named("job", 2, 2), &group), CCO_INVALID_ARGUMENT, {"rank 2 of 2"}));
+  EXPECT_TRUE(
+      refused(join(client, named("job", 0, 0), &group), CCO_INVALID_ARGUMENT, {"rank 0 of 0"}));
+  EXPECT_TRUE(
+      refused(join(client, named("job", 0, 1025), &group), CCO_INVALID_ARGUMENT, {"1025", "1024"}));
   EXPECT_TRUE(refused(join(client, named("job", 0xfffffffe, 0xffffffff), &group),
                       CCO_INVALID_ARGUMENT, {"4294967294"}));
   EXPECT_TRUE(refused(join(client, named("job", 0, 257), &group), CCO_RESOURCE_EXHAUSTED,
@@ -81,8 +80,8 @@ TEST_F(GroupTest, OutOfRange) {
                         {std::to_string(bytes), "4 GiB"}));
   }
   slot.slot_bytes = uint64_t{1} << 63;
-  EXPECT_TRUE(refused(join(client, slot, &group), CCO_INVALID_ARGUMENT,
-                      {std::to_string(slot.slot_bytes)}));
+  EXPECT_TRUE(
+      refused(join(client, slot, &group), CCO_INVALID_ARGUMENT, {std::to_string(slot.slot_bytes)}));
 }
 
 // Goal    ranks that disagree on the size or on slot_bytes all learn it, and who differs.
@@ -140,9 +139,8 @@ TEST_F(GroupTest, RankNeverComes) {
   EXPECT_LE(best, patient(std::chrono::milliseconds(1200)));
 
   std::vector<Group> groups(2);
-  std::thread patient_rank([&] {
-    EXPECT_TRUE(succeeded(join(client, named("later", 1, 2, 20000), &groups[1])));
-  });
+  std::thread patient_rank(
+      [&] { EXPECT_TRUE(succeeded(join(client, named("later", 1, 2, 20000), &groups[1]))); });
   EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.groups == 1; }));
   EXPECT_TRUE(succeeded(join(client, named("later", 0, 2, 20000), &groups[0])));
   patient_rank.join();
@@ -157,9 +155,8 @@ TEST_F(GroupTest, LateRankAtBarrier) {
   const Outcome early = outcome(groups[0].barrier(300));
   EXPECT_TRUE(refused(early, CCO_DEADLINE_EXCEEDED, {"barrier #", "2", "300 ms"}));
   EXPECT_GE(early.rank, 1);
-  EXPECT_TRUE(all_succeeded(on_threads(2, [&](uint32_t call) {
-    return groups[call == 0 ? 0 : 2].barrier(20000);
-  })));
+  EXPECT_TRUE(all_succeeded(
+      on_threads(2, [&](uint32_t call) { return groups[call == 0 ? 0 : 2].barrier(20000); })));
   waits_long.join();
 }
 
@@ -192,19 +189,20 @@ TEST_F(GroupTest, VisibleDevicesInDifferentOrder) {
     return std::map<std::string, std::string>{
         {"CCO_HOST_VISIBLE_DEVICES", rank == 0 ? "2,1" : "1,2"}};
   };
-  Ranks pair(2,
-             [](Rank& rank) {
-               const Client client = test::attach(rank);
-               Group group;
-               Group::Options options = named("job", rank.rank, 2);
-               options.device = 0;
-               EXPECT_TRUE(succeeded(Group::create(client, options, &group)));
-               cco_gpu_info gpu{};
-               EXPECT_TRUE(succeeded(client.get_gpu(0, &gpu)));
-               rank.say(gpu.uuid);
-               rank.hear();
-             },
-             options);
+  Ranks pair(
+      2,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        Group group;
+        Group::Options options = named("job", rank.rank, 2);
+        options.device = 0;
+        EXPECT_TRUE(succeeded(Group::create(client, options, &group)));
+        cco_gpu_info gpu{};
+        EXPECT_TRUE(succeeded(client.get_gpu(0, &gpu)));
+        rank.say(gpu.uuid);
+        rank.hear();
+      },
+      options);
   EXPECT_EQ(pair.hear(0), "HOST-2");
   EXPECT_EQ(pair.hear(1), "HOST-1");
   const NodeLedger held = watch->now();
@@ -216,40 +214,42 @@ TEST_F(GroupTest, VisibleDevicesInDifferentOrder) {
 
   options.environment_of = nullptr;
   options.environment = {{"CCO_HOST_VISIBLE_DEVICES", "1,1"}};
-  run_ranks(1,
-            [](Rank& rank) {
-              Client client;
-              EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &client),
-                                  CCO_FAILED_PRECONDITION, {"HOST_VISIBLE_DEVICES", "twice"}));
-            },
-            options);
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        Client client;
+        EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &client),
+                            CCO_FAILED_PRECONDITION, {"HOST_VISIBLE_DEVICES", "twice"}));
+      },
+      options);
 }
 
 // Goal    the caller's order of ranks is kept: a peer's index is its rank, whatever its device.
 // Method  ranks on devices 0,3,1,2 write their own name; everybody reads everybody's.
 TEST_F(GroupTest, OrderOfRanksIsKept) {
-  run_ranks(4,
-            [](Rank& rank) {
-              static constexpr int kDevices[] = {0, 3, 1, 2};
-              const Client client = test::attach(rank);
-              Group group;
-              Group::Options options = named("job", rank.rank, 4, 20000);
-              options.device = kDevices[rank.rank];
-              ASSERT_TRUE(succeeded(Group::create(client, options, &group)));
-              Window window;
-              ASSERT_TRUE(succeeded(Window::create(group, "names", {.size_bytes = 64}, &window)));
-              uint64_t* mine = nullptr;
-              ASSERT_TRUE(succeeded(window.get_address(rank.rank, 0, &mine)));
-              *mine = 1000 + rank.rank;
-              ASSERT_TRUE(succeeded(group.barrier()));
-              for (uint32_t peer = 0; peer < 4; ++peer) {
-                uint64_t* theirs = nullptr;
-                ASSERT_TRUE(succeeded(window.get_address(peer, 0, &theirs)));
-                EXPECT_EQ(*theirs, 1000 + peer);
-              }
-              ASSERT_TRUE(succeeded(group.barrier()));
-            },
-            ranks());
+  run_ranks(
+      4,
+      [](Rank& rank) {
+        static constexpr int kDevices[] = {0, 3, 1, 2};
+        const Client client = test::attach(rank);
+        Group group;
+        Group::Options options = named("job", rank.rank, 4, 20000);
+        options.device = kDevices[rank.rank];
+        ASSERT_TRUE(succeeded(Group::create(client, options, &group)));
+        Window window;
+        ASSERT_TRUE(succeeded(Window::create(group, "names", {.size_bytes = 64}, &window)));
+        uint64_t* mine = nullptr;
+        ASSERT_TRUE(succeeded(window.get_address(rank.rank, 0, &mine)));
+        *mine = 1000 + rank.rank;
+        ASSERT_TRUE(succeeded(group.barrier()));
+        for (uint32_t peer = 0; peer < 4; ++peer) {
+          uint64_t* theirs = nullptr;
+          ASSERT_TRUE(succeeded(window.get_address(peer, 0, &theirs)));
+          EXPECT_EQ(*theirs, 1000 + peer);
+        }
+        ASSERT_TRUE(succeeded(group.barrier()));
+      },
+      ranks());
 }
 
 // Goal    groups meet by unique id, and a name that looks like one is something else.
@@ -312,29 +312,30 @@ TEST_F(GroupTest, SubgroupsInAnyOrder) {
 // Method  four processes form 12 groups each, from 12 threads, in different orders, four times
 //         over, with a window and a communicator in each.
 TEST_F(GroupTest, ManyAtOnce) {
-  run_ranks(4,
-            [](Rank& rank) {
-              const Client client = test::attach(rank, 20000);
-              for (int round = 0; round < 4; ++round) {
-                EXPECT_TRUE(all_succeeded(on_threads(12, [&](uint32_t thread) {
-                  const uint32_t index = (thread * 5 + rank.rank) % 12;
-                  const std::string name =
-                      "group " + std::to_string(index) + " round " + std::to_string(round);
-                  Group group;
-                  cco_status status =
-                      Group::create(client, named(name.c_str(), rank.rank, 4, 60000), &group);
-                  if (status != CCO_OK) return status;
-                  Comm comm;
-                  status = Comm::create(group, {.signal_count = 4, .barrier_count = 1}, &comm);
-                  if (status != CCO_OK) return status;
-                  Window window;
-                  status = Window::create(group, "data", {.size_bytes = 1000}, &window);
-                  if (status != CCO_OK) return status;
-                  return group.barrier();
-                })));
-              }
-            },
-            ranks());
+  run_ranks(
+      4,
+      [](Rank& rank) {
+        const Client client = test::attach(rank, 20000);
+        for (int round = 0; round < 4; ++round) {
+          EXPECT_TRUE(all_succeeded(on_threads(12, [&](uint32_t thread) {
+            const uint32_t index = (thread * 5 + rank.rank) % 12;
+            const std::string name =
+                "group " + std::to_string(index) + " round " + std::to_string(round);
+            Group group;
+            cco_status status =
+                Group::create(client, named(name.c_str(), rank.rank, 4, 60000), &group);
+            if (status != CCO_OK) return status;
+            Comm comm;
+            status = Comm::create(group, {.signal_count = 4, .barrier_count = 1}, &comm);
+            if (status != CCO_OK) return status;
+            Window window;
+            status = Window::create(group, "data", {.size_bytes = 1000}, &window);
+            if (status != CCO_OK) return status;
+            return group.barrier();
+          })));
+        }
+      },
+      ranks());
 }
 
 }  // namespace

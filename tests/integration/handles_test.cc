@@ -93,8 +93,7 @@ std::vector<std::pair<std::string, Outcome>> call_everything(const void* handle)
   cco_window_device device{};
   add("window_get_device", cco_window_get_device(as<cco_window>(handle), &device));
   const cco_window_device* pointer = nullptr;
-  add("window_get_device_pointer",
-      cco_window_get_device_pointer(as<cco_window>(handle), &pointer));
+  add("window_get_device_pointer", cco_window_get_device_pointer(as<cco_window>(handle), &pointer));
   void* address = nullptr;
   add("window_get_address", cco_window_get_address(as<cco_window>(handle), 0, 0, &address));
   const cco_comm_options comm_options{sizeof comm_options, 1, 1, 0};
@@ -127,10 +126,9 @@ TEST_F(HandlesTest, NonsenseInstead) {
   }
   const Handles handles(daemon->socket_path());
   cco_client_destroy(handles.client);
-  for (const void* handle : {static_cast<const void*>(handles.client),
-                             static_cast<const void*>(handles.group),
-                             static_cast<const void*>(handles.window),
-                             static_cast<const void*>(handles.comm)}) {
+  for (const void* handle :
+       {static_cast<const void*>(handles.client), static_cast<const void*>(handles.group),
+        static_cast<const void*>(handles.window), static_cast<const void*>(handles.comm)}) {
     for (const auto& [name, result] : call_everything(handle)) {
       EXPECT_TRUE(refused(result, CCO_INVALID_ARGUMENT, {name, "destroyed"}));
     }
@@ -163,10 +161,10 @@ TEST_F(HandlesTest, WrongKind) {
 TEST_F(HandlesTest, NullArguments) {
   const Handles handles(daemon->socket_path());
   cco_window* window = nullptr;
-  EXPECT_TRUE(refused(cco_client_create(nullptr, nullptr), CCO_INVALID_ARGUMENT,
-                      {"client is null"}));
-  EXPECT_TRUE(refused(cco_window_create(handles.group, "x", nullptr, &window),
-                      CCO_INVALID_ARGUMENT, {"options is null"}));
+  EXPECT_TRUE(
+      refused(cco_client_create(nullptr, nullptr), CCO_INVALID_ARGUMENT, {"client is null"}));
+  EXPECT_TRUE(refused(cco_window_create(handles.group, "x", nullptr, &window), CCO_INVALID_ARGUMENT,
+                      {"options is null"}));
   cco_window_options options{0, 0, 4096, 0};
   EXPECT_TRUE(refused(cco_window_create(handles.group, "x", &options, &window),
                       CCO_INVALID_ARGUMENT, {"struct_size is 0"}));

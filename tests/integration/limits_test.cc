@@ -46,8 +46,7 @@ TEST_F(LimitsTest, Groups) {
   const std::vector<Group> one = form_group(client, "one", 1);
   Group forming, more;
   std::thread waits([&] {
-    EXPECT_TRUE(succeeded(
-        Group::create(client, {.rank = 0, .size = 2, .name = "two"}, &forming)));
+    EXPECT_TRUE(succeeded(Group::create(client, {.rank = 0, .size = 2, .name = "two"}, &forming)));
   });
   EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.groups == 2; }));
   EXPECT_TRUE(refused(Group::create(client, {.rank = 0, .size = 1, .name = "three"}, &more),
@@ -62,9 +61,10 @@ TEST_F(LimitsTest, Groups) {
 // Goal    windows, slabs and bytes have their limits.
 // Method  small ones, each reached by one window too many.
 TEST_F(LimitsTest, WindowsSlabsBytes) {
-  start_with("limits { windows_per_group: 2 slabs_per_group: 3 bytes_per_gpu: 8388608 } "
-             "slab_bytes: 1048576 control_bytes: 1048576 "
-             "host { device_count: 1 bytes_per_device: 67108864 }");
+  start_with(
+      "limits { windows_per_group: 2 slabs_per_group: 3 bytes_per_gpu: 8388608 } "
+      "slab_bytes: 1048576 control_bytes: 1048576 "
+      "host { device_count: 1 bytes_per_device: 67108864 }");
   const Client client = attach();
   const std::vector<Group> groups = form_group(client, "job", 1);
   Window window, more;
@@ -119,31 +119,30 @@ TEST_F(LimitsTest, Calls) {
 // Method  a child fills its table, asks for a window in a new slab, makes room and asks again.
 TEST_F(LimitsTest, ClientOutOfDescriptors) {
   start();
-  run_ranks(1,
-            [](Rank& rank) {
-              const rlimit limit{256, 256};
-              ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-              const Client client = test::attach(rank);
-              const Group group = join(client, rank);
-              std::vector<UniqueFd> fill;
-              for (;;) {
-                UniqueFd fd(::dup(0));
-                if (!fd) break;
-                fill.push_back(std::move(fd));
-              }
-              Window window;
-              EXPECT_TRUE(refused(Window::create(group, "w", {.size_bytes = 4096}, &window),
-                                  CCO_RESOURCE_EXHAUSTED,
-                                  {"file descriptor", "RLIMIT_NOFILE=256"}));
-              Client other;
-              EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &other),
-                                  CCO_RESOURCE_EXHAUSTED, {"RLIMIT_NOFILE=256"}));
-              fill.resize(fill.size() - 40);
-              EXPECT_TRUE(
-                  succeeded(Window::create(group, "w", {.size_bytes = 4096}, &window)));
-              EXPECT_TRUE(succeeded(Client::create({rank.socket_path.c_str(), 0}, &other)));
-            },
-            ranks());
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        const rlimit limit{256, 256};
+        ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        std::vector<UniqueFd> fill;
+        for (;;) {
+          UniqueFd fd(::dup(0));
+          if (!fd) break;
+          fill.push_back(std::move(fd));
+        }
+        Window window;
+        EXPECT_TRUE(refused(Window::create(group, "w", {.size_bytes = 4096}, &window),
+                            CCO_RESOURCE_EXHAUSTED, {"file descriptor", "RLIMIT_NOFILE=256"}));
+        Client other;
+        EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &other),
+                            CCO_RESOURCE_EXHAUSTED, {"RLIMIT_NOFILE=256"}));
+        fill.resize(fill.size() - 40);
+        EXPECT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 4096}, &window)));
+        EXPECT_TRUE(succeeded(Client::create({rank.socket_path.c_str(), 0}, &other)));
+      },
+      ranks());
 }
 
 // Attaches until it is refused; keeps what it has until told to end.
@@ -224,9 +223,10 @@ TEST_F(LimitsTest, StrangersTakeAllDescriptors) {
 // Method  the largest limit that this machine allows: it starts in time and stays small.
 TEST_F(LimitsTest, HugeDescriptorLimit) {
   DaemonProcess::Options options;
-  options.wrapper = {"sh", "-c",
-                     "ulimit -n 1073741816 2> /dev/null || ulimit -n \"$(cat /proc/sys/fs/nr_open)\""
-                     " 2> /dev/null || true; exec \"$0\" \"$@\""};
+  options.wrapper = {
+      "sh", "-c",
+      "ulimit -n 1073741816 2> /dev/null || ulimit -n \"$(cat /proc/sys/fs/nr_open)\""
+      " 2> /dev/null || true; exec \"$0\" \"$@\""};
   const Stopwatch time;
   start(options);
   EXPECT_LT(time.elapsed(), patient(std::chrono::milliseconds(3000)));

@@ -90,24 +90,23 @@ TEST_F(PeerLossTest, KilledRankIsNamed) {
 // Method  ranks 0 and 1 wait in a barrier, a window and a communicator; rank 2 is killed.
 TEST_F(PeerLossTest, PendingCallsEnd) {
   for (const char* call : {"barrier", "window", "comm"}) {
-    Ranks team(3,
-               [](Rank& rank) {
-                 const Client client = test::attach(rank);
-                 const Group group = join(client, rank);
-                 rank.say("ready");
-                 rank.hear();
-                 Window window;
-                 Comm comm;
-                 const Outcome result =
-                     outcome(rank.argument == "barrier"
-                                 ? group.barrier(60000)
-                             : rank.argument == "window"
-                                 ? Window::create(group, "w", {.size_bytes = 8}, &window)
-                                 : Comm::create(group, {.signal_count = 1}, &comm));
-                 EXPECT_TRUE(refused(result, CCO_ABORTED, {"rank 2 is lost"}));
-                 EXPECT_EQ(result.rank, 2);
-               },
-               ranks(call));
+    Ranks team(
+        3,
+        [](Rank& rank) {
+          const Client client = test::attach(rank);
+          const Group group = join(client, rank);
+          rank.say("ready");
+          rank.hear();
+          Window window;
+          Comm comm;
+          const Outcome result = outcome(
+              rank.argument == "barrier"  ? group.barrier(60000)
+              : rank.argument == "window" ? Window::create(group, "w", {.size_bytes = 8}, &window)
+                                          : Comm::create(group, {.signal_count = 1}, &comm));
+          EXPECT_TRUE(refused(result, CCO_ABORTED, {"rank 2 is lost"}));
+          EXPECT_EQ(result.rank, 2);
+        },
+        ranks(call));
     for (const std::string& text : team.hear_all()) ASSERT_EQ(text, "ready");
     team.tell(0, "go");
     team.tell(1, "go");
@@ -126,13 +125,14 @@ TEST_F(PeerLossTest, PendingCallsEnd) {
 // Goal    a rank that dies while a group forms is not waited for: it can come again.
 // Method  kill rank 1 of 2 while it waits for rank 0; then both ranks afresh.
 TEST_F(PeerLossTest, DiesWhileForming) {
-  Ranks victim(1,
-               [](Rank& rank) {
-                 const Client client = test::attach(rank);
-                 Group group;
-                 (void)Group::create(client, {.rank = 1, .size = 2, .name = "job"}, &group);
-               },
-               ranks());
+  Ranks victim(
+      1,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        Group group;
+        (void)Group::create(client, {.rank = 1, .size = 2, .name = "job"}, &group);
+      },
+      ranks());
   EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.groups == 1; }));
   victim.signal(0, SIGKILL);
   EXPECT_TRUE(nothing_left());
@@ -170,9 +170,8 @@ TEST_F(PeerLossTest, AbortEndsCalls) {
   const Client client = attach();
   std::vector<Group> groups = form_group(client, "job", 4);
   std::vector<std::thread> threads;
-  threads.emplace_back([&] {
-    EXPECT_TRUE(refused(groups[0].barrier(60000), CCO_ABORTED, {"rank 3 aborted it"}));
-  });
+  threads.emplace_back(
+      [&] { EXPECT_TRUE(refused(groups[0].barrier(60000), CCO_ABORTED, {"rank 3 aborted it"})); });
   threads.emplace_back([&] {
     Window window;
     EXPECT_TRUE(refused(Window::create(groups[1], "w", {.size_bytes = 8}, &window), CCO_ABORTED,
@@ -202,16 +201,17 @@ TEST_F(PeerLossTest, AbortEndsCalls) {
 //         exited: it may still write there.
 // Method  a child joins, closes its connection without leaving, and lives on for a while.
 TEST_F(PeerLossTest, QuarantinedUntilExit) {
-  Ranks child(1,
-              [](Rank& rank) {
-                {
-                  RawSession session(rank.socket_path);
-                  session.join("job");
-                }
-                rank.say("closed");
-                rank.hear();
-              },
-              ranks());
+  Ranks child(
+      1,
+      [](Rank& rank) {
+        {
+          RawSession session(rank.socket_path);
+          session.join("job");
+        }
+        rank.say("closed");
+        rank.hear();
+      },
+      ranks());
   ASSERT_EQ(child.hear(0), "closed");
   EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) {
     return ledger.quarantined_bytes() > 0 && ledger.quarantined_bytes() == ledger.slab_bytes();
@@ -225,21 +225,22 @@ TEST_F(PeerLossTest, QuarantinedUntilExit) {
 // Goal    groups that lose all members at once leave nothing.
 // Method  eight processes in two groups, all killed together, with windows.
 TEST_F(PeerLossTest, AllKilledAtOnce) {
-  Ranks team(8,
-             [](Rank& rank) {
-               const Client client = test::attach(rank);
-               Group::Options options;
-               options.rank = rank.rank % 4;
-               options.size = 4;
-               options.name = rank.rank < 4 ? "one" : "two";
-               Group group;
-               ASSERT_TRUE(succeeded(Group::create(client, options, &group)));
-               Window window;
-               ASSERT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 5000}, &window)));
-               rank.say("ready");
-               rank.hear();
-             },
-             ranks());
+  Ranks team(
+      8,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        Group::Options options;
+        options.rank = rank.rank % 4;
+        options.size = 4;
+        options.name = rank.rank < 4 ? "one" : "two";
+        Group group;
+        ASSERT_TRUE(succeeded(Group::create(client, options, &group)));
+        Window window;
+        ASSERT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 5000}, &window)));
+        rank.say("ready");
+        rank.hear();
+      },
+      ranks());
   for (const std::string& text : team.hear_all()) EXPECT_EQ(text, "ready");
   for (uint32_t rank = 0; rank < 8; ++rank) team.signal(rank, SIGKILL);
   team.expect_success();

@@ -1,6 +1,6 @@
 // The RPC socket against clients that send anything, and calls that the library never makes.
-#include <gtest/gtest.h>
 #include <grpcpp/create_channel_posix.h>
+#include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <string>
@@ -28,8 +28,8 @@ UniqueFd connect_rpc(const std::string& socket_path) {
 }
 
 grpc::Status get_node(UniqueFd socket, const std::string& token) {
-  const auto stub = v1::MemdService::NewStub(
-      grpc::CreateInsecureChannelFromFd("cco-memd", socket.release()));
+  const auto stub =
+      v1::MemdService::NewStub(grpc::CreateInsecureChannelFromFd("cco-memd", socket.release()));
   grpc::ClientContext context;
   if (!token.empty()) context.AddMetadata("cco-session-bin", token);
   context.set_deadline(std::chrono::system_clock::now() + patience());
@@ -80,8 +80,7 @@ TEST_F(RpcTest, SilentConnection) {
 TEST_F(RpcTest, NoSession) {
   const grpc::Status without = get_node(connect_rpc(daemon->socket_path()), "");
   EXPECT_EQ(without.error_code(), grpc::UNAUTHENTICATED) << without.error_message();
-  const grpc::Status wrong =
-      get_node(connect_rpc(daemon->socket_path()), std::string(16, 'x'));
+  const grpc::Status wrong = get_node(connect_rpc(daemon->socket_path()), std::string(16, 'x'));
   EXPECT_EQ(wrong.error_code(), grpc::UNAUTHENTICATED) << wrong.error_message();
 
   auto channel = connect_unix(fd_socket_path(daemon->socket_path()), SOCK_SEQPACKET);
@@ -92,13 +91,14 @@ TEST_F(RpcTest, NoSession) {
   ASSERT_TRUE(welcome.ok());
   const std::string token = welcome->payload.substr(0, kSecretBytes);
   EXPECT_TRUE(get_node(connect_rpc(daemon->socket_path()), token).ok());
-  run_ranks(1,
-            [](Rank& rank) {
-              const grpc::Status status = get_node(connect_rpc(rank.socket_path),
-                                                   absl::HexStringToBytes(rank.argument));
-              EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
-            },
-            ranks(absl::BytesToHexString(token)));
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        const grpc::Status status =
+            get_node(connect_rpc(rank.socket_path), absl::HexStringToBytes(rank.argument));
+        EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
+      },
+      ranks(absl::BytesToHexString(token)));
 }
 
 // Goal    a mutation is carried out once for each request id, and a retry gets the first answer.
@@ -127,12 +127,10 @@ TEST_F(RpcTest, RetriesAreSafe) {
   std::vector<v1::JoinGroupResponse> answers(2);
   std::vector<std::thread> threads;
   for (v1::JoinGroupResponse& answer : answers) {
-    threads.emplace_back(
-        [&] { EXPECT_TRUE(session.call(&Stub::JoinGroup, join, &answer).ok()); });
+    threads.emplace_back([&] { EXPECT_TRUE(session.call(&Stub::JoinGroup, join, &answer).ok()); });
   }
   v1::JoinGroupResponse other;
-  EXPECT_TRUE(
-      session.call(&Stub::JoinGroup, RawSession::join_request("pair", 1, 2), &other).ok());
+  EXPECT_TRUE(session.call(&Stub::JoinGroup, RawSession::join_request("pair", 1, 2), &other).ok());
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(answers[0].SerializeAsString(), answers[1].SerializeAsString());
   EXPECT_EQ(answers[0].group_id(), other.group_id());
@@ -163,8 +161,8 @@ TEST_F(RpcTest, RequestIdsAreChecked) {
   barrier.set_request_id(request.request_id());
   barrier.set_group_id(group.group_id());
   v1::BarrierResponse passed;
-  EXPECT_TRUE(refused(session.call(&Stub::Barrier, barrier, &passed),
-                      StatusCode::kInvalidArgument, {"request_id was used for another call"}));
+  EXPECT_TRUE(refused(session.call(&Stub::Barrier, barrier, &passed), StatusCode::kInvalidArgument,
+                      {"request_id was used for another call"}));
   for (const size_t size : {0u, 15u, 17u, 1000u}) {
     barrier.set_request_id(std::string(size, 'i'));
     EXPECT_TRUE(refused(session.call(&Stub::Barrier, barrier, &passed),
@@ -226,8 +224,8 @@ TEST_F(RpcTest, WindowFields) {
     return session.call(&Stub::CreateWindow, request, &response);
   };
   using Request = v1::CreateWindowRequest;
-  EXPECT_TRUE(refused(create([](Request& r) { r.set_size_bytes(0); }),
-                      StatusCode::kInvalidArgument, {"size is 0"}));
+  EXPECT_TRUE(refused(create([](Request& r) { r.set_size_bytes(0); }), StatusCode::kInvalidArgument,
+                      {"size is 0"}));
   EXPECT_TRUE(refused(create([](Request& r) { r.set_size_bytes(UINT64_MAX); }),
                       StatusCode::kInvalidArgument, {"18446744073709551615", "room for"}));
   EXPECT_TRUE(refused(create([](Request& r) { r.set_placement(v1::PLACEMENT_UNSPECIFIED); }),

@@ -160,9 +160,8 @@ TEST_F(SocketTest, GracefulStop) {
   start_at(folder.file("memd.sock"));
   const Client client = attach();
   const std::vector<Group> groups = form_group(client, "job", 2);
-  std::thread waits([&] {
-    EXPECT_TRUE(refused(groups[0].barrier(60000), CCO_UNAVAILABLE, {"stopping"}));
-  });
+  std::thread waits(
+      [&] { EXPECT_TRUE(refused(groups[0].barrier(60000), CCO_UNAVAILABLE, {"stopping"})); });
   while (watch->pending().empty()) std::this_thread::yield();
   forget_daemon();
   EXPECT_EQ(daemon->stop(), 0);
@@ -205,10 +204,11 @@ TEST_F(SocketTest, StopUnderLoad) {
 // Method  print, feed it back, print again; also with every field changed.
 TEST_F(SocketTest, PrintedConfigurationIsTheSame) {
   const std::string file = folder.file("config");
-  std::ofstream(file) << "socket_path: '/tmp/x.sock' driver: 'host' ticket_ms: 7 log_level: 'error'\n"
-                         "socket_mode: '0600' slab_bytes: 65536 control_bytes: 131072\n"
-                         "host { device_count: 3 bytes_per_device: 1048576 }\n"
-                         "default_timeout_ms: 9 limits { groups: 2 bytes_per_gpu: 5 sessions: 1 }";
+  std::ofstream(file)
+      << "socket_path: '/tmp/x.sock' driver: 'host' ticket_ms: 7 log_level: 'error'\n"
+         "socket_mode: '0600' slab_bytes: 65536 control_bytes: 131072\n"
+         "host { device_count: 3 bytes_per_device: 1048576 }\n"
+         "default_timeout_ms: 9 limits { groups: 2 bytes_per_gpu: 5 sessions: 1 }";
   const Ended first = run_memd({"--config", file, "--print-config"});
   EXPECT_TRUE(says(first, 0, {"/tmp/x.sock", "ticket_ms: 7", "0600", "bytes_per_gpu: 5"}));
   std::ofstream(file) << first.output;
@@ -242,12 +242,12 @@ TEST_F(SocketTest, WrongConfiguration) {
            {"control_bytes: 1", "control_bytes"},
            {"socket_path: ''", "empty"}}) {
     std::ofstream(file) << text;
-    EXPECT_TRUE(says(run_memd({"--config", file, "--check-config"}), kBadConfiguration,
-                     {file, word}))
+    EXPECT_TRUE(
+        says(run_memd({"--config", file, "--check-config"}), kBadConfiguration, {file, word}))
         << text;
   }
-  EXPECT_TRUE(says(run_memd({"--config", folder.file("none"), "--check-config"}),
-                   kBadConfiguration, {folder.file("none"), "No such file"}));
+  EXPECT_TRUE(says(run_memd({"--config", folder.file("none"), "--check-config"}), kBadConfiguration,
+                   {folder.file("none"), "No such file"}));
   EXPECT_TRUE(says(run_memd({"--log-level", "loud", "--socket", folder.file("memd.sock")}),
                    kBadConfiguration, {"'loud'", "debug, info, warning or error"}));
   EXPECT_TRUE(says(run_memd({"--nonsense"}), 64, {"--nonsense"}));

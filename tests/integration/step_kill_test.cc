@@ -20,7 +20,6 @@ class StepKillTest : public NodeTest {
   void SetUp() override { start(); }
 };
 
-
 // Everything that a rank does in its life, once.
 cco_status live(const Rank& rank, const char* name, uint32_t timeout_ms) {
   Client client;
@@ -39,8 +38,8 @@ cco_status live(const Rank& rank, const char* name, uint32_t timeout_ms) {
   status = Window::register_memory(group, "e", {.size_bytes = 16, .timeout_ms = timeout_ms},
                                    {memory.get(), 65536, 0}, &external);
   if (status != CCO_OK) return status;
-  status = Comm::create(
-      group, {.signal_count = 2, .barrier_count = 1, .timeout_ms = timeout_ms}, &comm);
+  status =
+      Comm::create(group, {.signal_count = 2, .barrier_count = 1, .timeout_ms = timeout_ms}, &comm);
   if (status != CCO_OK) return status;
   return group.barrier(timeout_ms);
 }
@@ -71,8 +70,8 @@ TEST_F(StepKillTest, EveryStep) {
       ASSERT_LT(step, kMost) << "the client never gets through";
       std::vector<std::unique_ptr<Ranks>> pairs;
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        pairs.push_back(std::make_unique<Ranks>(2, live_or_die,
-                                                ranks(absl::StrCat(step + i, " ", when))));
+        pairs.push_back(
+            std::make_unique<Ranks>(2, live_or_die, ranks(absl::StrCat(step + i, " ", when))));
       }
       for (const std::unique_ptr<Ranks>& pair : pairs) {
         pair->expect_success();

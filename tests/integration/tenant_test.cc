@@ -88,8 +88,8 @@ void try_everything(Rank& rank) {
   v1::ExplainGroupRequest explain;
   explain.set_group_id(group_id);
   v1::ExplainGroupResponse explained;
-  EXPECT_TRUE(refused(session.call(&Stub::ExplainGroup, explain, &explained),
-                      StatusCode::kNotFound, {"no group"}));
+  EXPECT_TRUE(refused(session.call(&Stub::ExplainGroup, explain, &explained), StatusCode::kNotFound,
+                      {"no group"}));
   v1::ListSessionsResponse sessions;
   EXPECT_TRUE(session.call(&Stub::ListSessions, v1::ListSessionsRequest(), &sessions).ok());
   EXPECT_EQ(sessions.sessions_size(), 1);
@@ -120,17 +120,18 @@ TEST_F(TenantTest, OthersGroupsAreOutOfReach) {
   owner.tell(0, "end");
   owner.expect_success();
 
-  Ranks aborted(1,
-                [](Rank& rank) {
-                  const Client client = test::attach(rank);
-                  const Group group = join(client, rank);
-                  cco_group_info info{};
-                  EXPECT_TRUE(succeeded(group.get_info(&info)));
-                  rank.say(std::to_string(info.group_id));
-                  rank.hear();
-                  EXPECT_TRUE(refused(group.barrier(), CCO_ABORTED, {"an operator (user 0)"}));
-                },
-                ranks_as("1000"));
+  Ranks aborted(
+      1,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        cco_group_info info{};
+        EXPECT_TRUE(succeeded(group.get_info(&info)));
+        rank.say(std::to_string(info.group_id));
+        rank.hear();
+        EXPECT_TRUE(refused(group.barrier(), CCO_ABORTED, {"an operator (user 0)"}));
+      },
+      ranks_as("1000"));
   v1::AbortGroupRequest abort;
   abort.set_request_id(new_request_id());
   abort.set_group_id(std::stoull("0" + aborted.hear(0)));
@@ -148,13 +149,14 @@ TEST_F(TenantTest, OthersGroupsAreOutOfReach) {
 TEST_F(TenantTest, NotAdmitted) {
   if (!can_change_user()) GTEST_SKIP() << "not root: cannot play other users";
   start();
-  run_ranks(1,
-            [](Rank& rank) {
-              Client client;
-              EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &client),
-                                  CCO_PERMISSION_DENIED, {"Permission denied", "group"}));
-            },
-            ranks_as("1000"));
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        Client client;
+        EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &client),
+                            CCO_PERMISSION_DENIED, {"Permission denied", "group"}));
+      },
+      ranks_as("1000"));
 }
 
 // Goal    a tenant's sessions do not use up another's.
@@ -173,7 +175,8 @@ TEST_F(TenantTest, LimitsAreEachTenantsOwn) {
   };
   Ranks full(1, fill, ranks_as("1000"));
   EXPECT_EQ(full.hear(0), "full");
-  run_ranks(1, [](Rank& rank) { test::attach(rank); }, ranks_as("1001"));
+  run_ranks(
+      1, [](Rank& rank) { test::attach(rank); }, ranks_as("1001"));
   full.tell(0, "end");
   full.expect_success();
 }
@@ -181,8 +184,8 @@ TEST_F(TenantTest, LimitsAreEachTenantsOwn) {
 // Goal    a client in a container's namespaces works like any other, and its death is noticed.
 // Method  a child in its own user and pid namespaces joins a group, and is killed.
 TEST_F(TenantTest, OtherNamespaces) {
-  const std::vector<std::string> unshare = {"unshare",        "--user", "--map-root-user", "--pid",
-                                            "--kill-child=KILL", "--fork"};
+  const std::vector<std::string> unshare = {
+      "unshare", "--user", "--map-root-user", "--pid", "--kill-child=KILL", "--fork"};
   Process::Options probe;
   probe.arguments = unshare;
   probe.arguments.push_back("true");
@@ -192,18 +195,19 @@ TEST_F(TenantTest, OtherNamespaces) {
   start();
   Ranks::Options options = ranks();
   options.wrapper = unshare;
-  Ranks team(2,
-             [](Rank& rank) {
-               EXPECT_EQ(::getpid(), 1);
-               const Client client = test::attach(rank);
-               const Group group = join(client, rank);
-               Window window;
-               EXPECT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 10}, &window)));
-               rank.say("ready");
-               rank.hear();
-               EXPECT_TRUE(refused(group.barrier(), CCO_ABORTED, {"rank 1"}));
-             },
-             options);
+  Ranks team(
+      2,
+      [](Rank& rank) {
+        EXPECT_EQ(::getpid(), 1);
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        Window window;
+        EXPECT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 10}, &window)));
+        rank.say("ready");
+        rank.hear();
+        EXPECT_TRUE(refused(group.barrier(), CCO_ABORTED, {"rank 1"}));
+      },
+      options);
   for (const std::string& text : team.hear_all()) EXPECT_EQ(text, "ready");
   team.signal(1, SIGKILL);
   team.tell(0, "look");

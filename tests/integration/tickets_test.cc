@@ -67,8 +67,7 @@ TEST_F(TicketsTest, AnotherSessions) {
   const absl::StatusOr<std::string> offer = owner.connection().offer(memory);
   ASSERT_TRUE(offer.ok());
   const v1::JoinGroupResponse theirs = thief.join("other");
-  v1::CreateWindowRequest request =
-      RawSession::window_request(theirs.group_id(), "stolen", 16);
+  v1::CreateWindowRequest request = RawSession::window_request(theirs.group_id(), "stolen", 16);
   request.set_placement(v1::PLACEMENT_EXTERNAL);
   request.set_offer(*offer);
   request.set_allocation_bytes(65536);

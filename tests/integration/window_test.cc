@@ -30,11 +30,11 @@ TEST_F(WindowTest, SizesOutOfRange) {
     EXPECT_TRUE(refused(Window::create(groups[0], "w", {.size_bytes = size}, &window),
                         CCO_INVALID_ARGUMENT, {std::to_string(size), "slot"}));
   }
-  for (const uint64_t alignment : {uint64_t{1}, uint64_t{128}, uint64_t{257}, uint64_t{1} << 31,
-                                   UINT64_MAX}) {
-    EXPECT_TRUE(refused(Window::create(groups[0], "w",
-                                       {.size_bytes = 1, .alignment_bytes = alignment}, &window),
-                        CCO_INVALID_ARGUMENT, {"alignment", std::to_string(alignment)}));
+  for (const uint64_t alignment :
+       {uint64_t{1}, uint64_t{128}, uint64_t{257}, uint64_t{1} << 31, UINT64_MAX}) {
+    EXPECT_TRUE(refused(
+        Window::create(groups[0], "w", {.size_bytes = 1, .alignment_bytes = alignment}, &window),
+        CCO_INVALID_ARGUMENT, {"alignment", std::to_string(alignment)}));
   }
   const std::string long_name(128, 'n');
   EXPECT_TRUE(refused(Window::create(groups[0], long_name.c_str(), {.size_bytes = 1}, &window),
@@ -124,10 +124,10 @@ TEST_F(WindowTest, CommunicatorsDisagree) {
     EXPECT_TRUE(refused(result, CCO_INVALID_ARGUMENT, {"rank 1"}));
   }
   Comm comm;
-  EXPECT_TRUE(refused(Comm::create(groups[0], {.signal_count = 65537}, &comm),
-                      CCO_INVALID_ARGUMENT, {"65537", "65536"}));
-  EXPECT_TRUE(refused(Comm::create(groups[0], {.barrier_count = 4097}, &comm),
-                      CCO_INVALID_ARGUMENT, {"4097", "4096"}));
+  EXPECT_TRUE(refused(Comm::create(groups[0], {.signal_count = 65537}, &comm), CCO_INVALID_ARGUMENT,
+                      {"65537", "65536"}));
+  EXPECT_TRUE(refused(Comm::create(groups[0], {.barrier_count = 4097}, &comm), CCO_INVALID_ARGUMENT,
+                      {"4097", "4096"}));
 }
 
 // Goal    a destroyed window is refused everywhere; destroying it again does nothing, also not to
@@ -189,35 +189,36 @@ TEST_F(WindowTest, NamesBelongToTheGroup) {
 // Method  two processes, 64 windows of odd sizes in one slab, each filled with its own pattern by
 //         rank 0 and read by rank 1, the last byte of the last one included.
 TEST_F(WindowTest, ManyWindowsInOneSlab) {
-  run_ranks(2,
-            [](Rank& rank) {
-              constexpr size_t kCount = 64;
-              const Client client = test::attach(rank);
-              const Group group = join(client, rank);
-              std::vector<Window> windows(kCount);
-              const auto size = [](size_t i) { return 1000 + 37 * i; };
-              for (size_t i = 0; i < kCount; ++i) {
-                ASSERT_TRUE(succeeded(
-                    Window::create(group, nullptr, {.size_bytes = size(i)}, &windows[i])));
-                unsigned char* mine = nullptr;
-                ASSERT_TRUE(succeeded(windows[i].get_address(rank.rank, 0, &mine)));
-                std::memset(mine, static_cast<int>(1 + i + 64 * rank.rank), size(i));
-              }
-              cco_group_info info{};
-              ASSERT_TRUE(succeeded(group.get_info(&info)));
-              EXPECT_EQ(info.slab_count, 2u);  // The control region and one more.
-              ASSERT_TRUE(succeeded(group.barrier()));
-              const uint32_t peer = 1 - rank.rank;
-              for (size_t i = 0; i < kCount; ++i) {
-                unsigned char* theirs = nullptr;
-                ASSERT_TRUE(succeeded(windows[i].get_address(peer, 0, &theirs)));
-                const std::vector<unsigned char> expected(
-                    size(i), static_cast<unsigned char>(1 + i + 64 * peer));
-                EXPECT_EQ(std::memcmp(theirs, expected.data(), size(i)), 0) << "window " << i;
-              }
-              ASSERT_TRUE(succeeded(group.barrier()));
-            },
-            ranks());
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        constexpr size_t kCount = 64;
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        std::vector<Window> windows(kCount);
+        const auto size = [](size_t i) { return 1000 + 37 * i; };
+        for (size_t i = 0; i < kCount; ++i) {
+          ASSERT_TRUE(
+              succeeded(Window::create(group, nullptr, {.size_bytes = size(i)}, &windows[i])));
+          unsigned char* mine = nullptr;
+          ASSERT_TRUE(succeeded(windows[i].get_address(rank.rank, 0, &mine)));
+          std::memset(mine, static_cast<int>(1 + i + 64 * rank.rank), size(i));
+        }
+        cco_group_info info{};
+        ASSERT_TRUE(succeeded(group.get_info(&info)));
+        EXPECT_EQ(info.slab_count, 2u);  // The control region and one more.
+        ASSERT_TRUE(succeeded(group.barrier()));
+        const uint32_t peer = 1 - rank.rank;
+        for (size_t i = 0; i < kCount; ++i) {
+          unsigned char* theirs = nullptr;
+          ASSERT_TRUE(succeeded(windows[i].get_address(peer, 0, &theirs)));
+          const std::vector<unsigned char> expected(size(i),
+                                                    static_cast<unsigned char>(1 + i + 64 * peer));
+          EXPECT_EQ(std::memcmp(theirs, expected.data(), size(i)), 0) << "window " << i;
+        }
+        ASSERT_TRUE(succeeded(group.barrier()));
+      },
+      ranks());
 }
 
 // Goal    offsets are the same on every rank, whatever each rank did before.
@@ -283,7 +284,8 @@ TEST_F(WindowTest, SignalsStartAtZero) {
   }
 }
 
-// Goal    a heap that is full says what was asked and what is there, takes nothing, and serves again
+// Goal    a heap that is full says what was asked and what is there, takes nothing, and serves
+// again
 //         once something is freed.
 // Method  a GPU of 16 MiB; windows until it is full; an exact fit after one is destroyed.
 TEST_F(WindowTest, MemoryExhausted) {

@@ -37,9 +37,8 @@ inline ::testing::AssertionResult succeeded(cco_status status) {
 inline ::testing::AssertionResult refused(const Outcome& outcome, cco_status expected,
                                           std::initializer_list<std::string> words) {
   if (outcome.status != expected) {
-    return ::testing::AssertionFailure()
-           << cco_status_name(outcome.status) << " instead of " << cco_status_name(expected)
-           << ": " << outcome.message;
+    return ::testing::AssertionFailure() << cco_status_name(outcome.status) << " instead of "
+                                         << cco_status_name(expected) << ": " << outcome.message;
   }
   for (const std::string& word : words) {
     if (outcome.message.find(word) == std::string::npos) {
@@ -68,9 +67,9 @@ std::vector<Outcome> on_threads(uint32_t count, Call call) {
 inline ::testing::AssertionResult all_succeeded(const std::vector<Outcome>& outcomes) {
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     if (outcomes[rank].status != CCO_OK) {
-      return ::testing::AssertionFailure() << "rank " << rank << ": "
-                                           << cco_status_name(outcomes[rank].status) << ": "
-                                           << outcomes[rank].message;
+      return ::testing::AssertionFailure()
+             << "rank " << rank << ": " << cco_status_name(outcomes[rank].status) << ": "
+             << outcomes[rank].message;
     }
   }
   return ::testing::AssertionSuccess();
@@ -95,10 +94,9 @@ inline std::vector<Group> form_group(const Client& client, const char* name, uin
 inline std::vector<Window> form_window(const std::vector<Group>& groups, const char* name,
                                        const Window::Options& options) {
   std::vector<Window> windows(groups.size());
-  EXPECT_TRUE(
-      all_succeeded(on_threads(static_cast<uint32_t>(groups.size()), [&](uint32_t rank) {
-        return Window::create(groups[rank], name, options, &windows[rank]);
-      })));
+  EXPECT_TRUE(all_succeeded(on_threads(static_cast<uint32_t>(groups.size()), [&](uint32_t rank) {
+    return Window::create(groups[rank], name, options, &windows[rank]);
+  })));
   return windows;
 }
 

@@ -73,10 +73,9 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::start(const Option
   process.fds = {{write_end.get(), 2}};
   daemon->process_ = std::make_unique<Process>(process);
   write_end.reset();
-  daemon->reader_ =
-      std::thread([raw = daemon.get(), pipe = std::move(read_end)]() mutable {
-        raw->read_log(std::move(pipe));
-      });
+  daemon->reader_ = std::thread([raw = daemon.get(), pipe = std::move(read_end)]() mutable {
+    raw->read_log(std::move(pipe));
+  });
   if (wait_ready(notify, *daemon->process_)) return daemon;
   daemon->signal(SIGKILL);
   const std::optional<int> status = daemon->process_->wait(patience());
@@ -125,8 +124,7 @@ bool DaemonProcess::logs(const std::string& text) const {
   return found();
 }
 
-Ended run_memd(const std::vector<std::string>& arguments,
-               const std::vector<std::string>& wrapper) {
+Ended run_memd(const std::vector<std::string>& arguments, const std::vector<std::string>& wrapper) {
   auto [read_end, write_end] = make_pipe();
   Process::Options options;
   options.arguments = wrapper;

@@ -17,8 +17,7 @@ struct NodeWatch::Parts {
 
   absl::StatusOr<v1::GetNodeResponse> look() {
     v1::GetNodeResponse node;
-    CCO_RETURN_IF_ERROR(
-        connection->call(&Stub::GetNode, v1::GetNodeRequest(), &node, patience()));
+    CCO_RETURN_IF_ERROR(connection->call(&Stub::GetNode, v1::GetNodeRequest(), &node, patience()));
     return node;
   }
 };
@@ -58,8 +57,8 @@ uint64_t NodeWatch::busy_ms(size_t gpu) {
 
 std::vector<std::string> NodeWatch::pending() {
   v1::ListGroupsResponse groups;
-  const absl::Status status = parts_->connection->call(
-      &Stub::ListGroups, v1::ListGroupsRequest(), &groups, patience());
+  const absl::Status status =
+      parts_->connection->call(&Stub::ListGroups, v1::ListGroupsRequest(), &groups, patience());
   EXPECT_TRUE(status.ok()) << status;
   std::vector<std::string> texts;
   for (const v1::GroupInfo& group : groups.groups()) {
@@ -73,8 +72,8 @@ std::vector<std::string> NodeWatch::pending() {
 }
 
 // The daemon tells nobody that it has cleaned up: ask until it has.
-::testing::AssertionResult NodeWatch::look_until(
-    const std::function<bool(const NodeLedger&)>& done, const std::string& expected) {
+::testing::AssertionResult NodeWatch::look_until(const std::function<bool(const NodeLedger&)>& done,
+                                                 const std::string& expected) {
   const Stopwatch watch;
   NodeLedger ledger = now();
   while (!done(ledger) && watch.elapsed() < patient(std::chrono::seconds(5))) {

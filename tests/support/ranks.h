@@ -13,8 +13,8 @@
 
 namespace cco::test {
 
-/// In the child: who it is, and a line to the test. Expectations of GoogleTest may be used; one that
-/// fails makes the child fail.
+/// In the child: who it is, and a line to the test. Expectations of GoogleTest may be used; one
+/// that fails makes the child fail.
 class Rank {
  public:
   uint32_t rank = 0;

@@ -149,7 +149,7 @@ class GpuDriver {
   /// A reference to memory exported by any process. `size_bytes` is the whole allocation's size.
   /// The caller keeps the fd, and must keep it open until set_access() of every mapping has
   /// returned (older ROCr imports only there). INVALID_ARGUMENT: not an fd of this driver's memory,
-  /// or smaller than `size_bytes`.
+  /// or smaller than `size_bytes` (CUDA tells no sizes: there, map() finds out).
   virtual absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) = 0;
 
   /// Address space for `device`'s kernels, aligned to `alignment_bytes` (a power of two, at least
@@ -187,8 +187,7 @@ inline GpuMapping::~GpuMapping() {
   if (driver_ != nullptr) driver_->unmap(address_, size_bytes_);
 }
 
-// ---- Execution
-// ----------------------------------------------------------------------------------------------------
+// Execution: what clients and helpers use beside the memory half above.
 
 /// One thread's share of a kernel on the host: `arguments` as for a GPU launch, one pointer per
 /// parameter.

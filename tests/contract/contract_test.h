@@ -95,6 +95,9 @@ class CaseEnvironment {
 /// failure of the test.
 std::string missing_for(const DriverCase& driver);
 
+#define CCO_SKIP_WITHOUT(driver) \
+  if (const std::string missing = missing_for(driver); !missing.empty()) GTEST_SKIP() << missing
+
 class ContractTest : public testing::TestWithParam<DriverCase> {
  protected:
   void SetUp() override;

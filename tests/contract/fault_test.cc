@@ -91,7 +91,10 @@ class HipFault : public testing::TestWithParam<DriverCase> {
     EXPECT_TRUE(run().ok());
     return fake_hip_calls(function) - before;
   }
-  void SetUp() override { environment_.emplace(GetParam()); }
+  void SetUp() override {
+    CCO_SKIP_WITHOUT(GetParam());
+    environment_.emplace(GetParam());
+  }
 
   std::optional<CaseEnvironment> environment_;
 };

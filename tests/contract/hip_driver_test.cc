@@ -14,6 +14,7 @@ using Code = absl::StatusCode;
 class HipDriver : public testing::Test {
  protected:
   HipDriver() : environment_(kHip72Case) {}
+  void SetUp() override { CCO_SKIP_WITHOUT(kHip72Case); }
 
   static absl::Status use(GpuDriver& driver, MemoryKind kind, int user = 0) {
     CCO_ASSIGN_OR_RETURN(GpuMemory memory,

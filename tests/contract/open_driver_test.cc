@@ -29,6 +29,7 @@ TEST(OpenDriver, ParsesKinds) {
 // Goal    auto takes what the machine has.
 // Method  as it is, with a HIP runtime that has GPUs, and with one whose GPUs cannot carry a heap.
 TEST(OpenDriver, AutoTakesWhatThereIs) {
+  CCO_SKIP_WITHOUT(kHip72Case);
   EXPECT_EQ(open_kind(DriverKind::kAuto).value()->name(), natural_choice());
   const ScopedVariable library("CCO_HIP_LIBRARY", CCO_FAKE_HIP_LIBRARY);
   if (natural_choice() == "host") {
@@ -41,6 +42,7 @@ TEST(OpenDriver, AutoTakesWhatThereIs) {
 // Goal    the kind that was asked for is the one that comes, whatever else there is.
 // Method  ask for host beside a working HIP runtime, and for hip.
 TEST(OpenDriver, ExplicitKindsAreObeyed) {
+  CCO_SKIP_WITHOUT(kHip72Case);
   const ScopedVariable library("CCO_HIP_LIBRARY", CCO_FAKE_HIP_LIBRARY);
   const auto host = open_kind(DriverKind::kHost);
   ASSERT_OK(host);
@@ -55,6 +57,7 @@ TEST(OpenDriver, ExplicitKindsAreObeyed) {
 // Goal    a library that the environment names and that does not work is an error, even for auto.
 // Method  a file that is not there; a library that is none of CUDA or HIP; one that sees no GPU.
 TEST(OpenDriver, NamedLibrariesMustWork) {
+  CCO_SKIP_WITHOUT(kHip72Case);
   for (const DriverKind kind : {DriverKind::kHip, DriverKind::kAuto}) {
     if (kind == DriverKind::kAuto && natural_choice() == "cuda")
       continue;  // Auto never gets as far as HIP.

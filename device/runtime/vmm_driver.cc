@@ -144,11 +144,13 @@ absl::StatusOr<VaRange> VmmDriver::reserve(int device, uint64_t size_bytes,
 absl::StatusOr<GpuMapping> VmmDriver::map(uint64_t address, const GpuMemory& memory) {
   vmm::Handle handle = 0;
   int device = 0;
+  bool imported = false;
   {
     const std::lock_guard lock(mutex_);
     const Allocation& allocation = allocations_.at(memory.id());
     handle = allocation.handle;
     device = allocation.device;
+    imported = allocation.imported;
     const uint64_t granularity_bytes = devices_[static_cast<size_t>(device)].granularity_bytes;
     if (address % granularity_bytes != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
@@ -162,11 +164,15 @@ absl::StatusOr<GpuMapping> VmmDriver::map(uint64_t address, const GpuMemory& mem
   if (result == vmm::kSuccess) return GpuMapping(this, address, memory.size_bytes());
   absl::Status status =
       vmm_error(*dialect_, api_.map.symbol(), result,
-                absl::StrFormat("map %d bytes at %#x (is imported memory smaller?)",
-                                memory.size_bytes(), address));
+                absl::StrFormat("map %d bytes at %#x", memory.size_bytes(), address));
   const std::lock_guard lock(mutex_);
   addresses_.remove_mapping(address);
-  return status;
+  // The libraries do not tell what an import's size is, and answer here in many ways (CUDA 13 on
+  // H200: NOT_SUPPORTED) when it is less than its user thinks.
+  if (!imported || absl::IsResourceExhausted(status)) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(status.message()),
+                   ": is the imported allocation smaller than that? Give its whole size"));
 }
 
 absl::Status VmmDriver::access_error(const GpuMapping& mapping, int memory_device, int device,

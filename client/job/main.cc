@@ -141,7 +141,7 @@ absl::Status run(Arguments arguments, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   cco::job::Arguments arguments;
-  arguments.job.rounds = 5;
+  arguments.job.rounds = 3;
   arguments.job.threads = 0;
   CLI::App app(
       "Verifies this node from end to end: ranks exchange chunks through each other's windows and "

@@ -20,10 +20,10 @@ ARROWS = {
     "daemon/sys": ["absl", "system", "log", "client/base", "daemon/ports", "device/runtime/gpu_driver.h",
                    "device/include/cco/device/abi.h"],
     "daemon/service": ["absl", "system", "log", "grpc", "protobuf", "proto", "client/base", "daemon/ports",
-                       "daemon/core", "device/runtime/gpu_driver.h"],
+                       "daemon/core", "daemon/sys", "device/runtime/gpu_driver.h"],  # sys: it serves a socket.
     "daemon": ["*"],
     "client/src": ["absl", "system", "grpc", "protobuf", "proto", "client/base", "client/include",
-                   "device/runtime", "device/runtime/gpu_driver.h", "device/include",
+                   "client/include/cco/cco.h", "device/runtime", "device/runtime/gpu_driver.h", "device/include",
                    "device/include/cco/device/abi.h"],
     "client/ctl": ["absl", "system", "grpc", "protobuf", "proto", "cli", "client/base", "client/include",
                    "client/include/cco/cco.h", "client/src", "device/runtime", "device/runtime/gpu_driver.h",

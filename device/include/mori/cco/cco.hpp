@@ -1,5 +1,5 @@
-// Source compatibility with MORI CCO (ROCm/mori, include/mori/cco/cco.hpp at 624002c8): the LSA
-// part. Programs and kernels written for it recompile unchanged. Deliberate differences:
+// Source compatibility with MORI CCO (ROCm/mori, include/mori/cco/cco.hpp at 624002c8): the device
+// side of LSA alone, so that kernels written for it recompile unchanged. Deliberate differences:
 //
 //   * Barriers release and acquire; a time-out is one answer for the whole group, not per thread.
 //   * wait() and sync() without a time-out end when the group is aborted (a rank died), where
@@ -197,21 +197,12 @@ struct ccoDevCommRequirements {
   int sdmaQueueCount;
   int barrierCount;
 };
-#define CCO_DEV_COMM_REQUIREMENTS_INITIALIZER   \
-  {sizeof(::mori::cco::ccoDevCommRequirements), \
-   ::mori::cco::CCO_API_MAGIC,                  \
-   ::mori::cco::CCO_API_VERSION,                \
-   nullptr,                                     \
-   ::mori::cco::CCO_GDA_CONNECTION_CROSSNODE,   \
-   4,                                           \
-   16,                                          \
-   16,                                          \
-   0,                                           \
-   -1,                                          \
-   0,                                           \
-   0,                                           \
-   0,                                           \
-   0}
+#define CCO_DEV_COMM_REQUIREMENTS_INITIALIZER                                                    \
+  {                                                                                              \
+    sizeof(::mori::cco::ccoDevCommRequirements), ::mori::cco::CCO_API_MAGIC,                     \
+        ::mori::cco::CCO_API_VERSION, nullptr, ::mori::cco::CCO_GDA_CONNECTION_CROSSNODE, 4, 16, \
+        16, 0, -1, 0, 0, 0, 0                                                                    \
+  }
 
 static_assert(sizeof(ccoWindowDevice) == sizeof(cco_window_device), "one window, two names");
 static_assert(offsetof(ccoWindowDevice, winBase) == offsetof(cco_window_device, win_base), "");
@@ -372,7 +363,3 @@ struct ccoLsaBarrierSession {
 
 }  // namespace cco
 }  // namespace mori
-
-#if !CCO_DEVICE_PASS && __has_include("mori/cco/host.hpp")
-#include "mori/cco/host.hpp"  // ccoCommCreate and the other host functions.
-#endif

@@ -195,14 +195,14 @@ absl::StatusOr<GpuDevice> add_device(const vmm::Api& api, const cuda::Api& cuda,
   };
   const bool has_vmm = attribute(cuda::kAttributeVmmSupported) != 0 &&
                        attribute(cuda::kAttributePosixFdSupported) != 0;
+  dialect->add_device({.rdma = attribute(cuda::kAttributeRdmaWithVmmSupported) != 0,
+                       .multiprocessor_count =
+                           static_cast<uint32_t>(attribute(cuda::kAttributeMultiprocessorCount))});
   CCO_ASSIGN_OR_RETURN(GpuDevice facts,
                        describe_device(api, *dialect, device, has_vmm, vmm::kGranularityMinimum));
   facts.uuid = uuid_text(uuid);
   facts.arch = absl::StrCat("sm_", attribute(cuda::kAttributeComputeMajor),
                             attribute(cuda::kAttributeComputeMinor));
-  dialect->add_device({.rdma = attribute(cuda::kAttributeRdmaWithVmmSupported) != 0,
-                       .multiprocessor_count =
-                           static_cast<uint32_t>(attribute(cuda::kAttributeMultiprocessorCount))});
   return facts;
 }
 

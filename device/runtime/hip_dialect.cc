@@ -63,7 +63,7 @@ void HipDialect::name_devices(const std::vector<GpuDevice>& devices) {
 
 std::string HipDialect::version() const {
   std::string text = absl::StrFormat(
-      "HIP runtime %d.%d.%d (%s; ROCm 5.7 to 7.x are supported)", options_.version / 10'000'000,
+      "HIP runtime %d.%d.%d (%s; ROCm 6.2 to 7.x are supported)", options_.version / 10'000'000,
       options_.version / 100'000 % 100, options_.version % 100'000, options_.library);
   const std::lock_guard lock(mutex_);
   for (size_t device = 0; device < uuids_.size(); ++device) {
@@ -78,6 +78,18 @@ std::string HipDialect::version() const {
 vmm::Result HipDialect::run(int device, absl::FunctionRef<vmm::Result()> call) {
   const std::lock_guard lock(process_mutex);
   return CurrentDevice(hip_, device).run(call);
+}
+
+vmm::Result HipDialect::try_creation(int device) {
+  return run(device, [&] {
+    const vmm::AllocationProp prop = plain_properties(device);
+    size_t size_bytes = 0;
+    vmm::Handle handle = 0;
+    vmm::Result result = api_.granularity(&size_bytes, &prop, vmm::kGranularityRecommended);
+    if (result == vmm::kSuccess) result = api_.create(&handle, size_bytes, &prop, 0);
+    if (result == vmm::kSuccess) api_.release(handle);
+    return result;
+  });
 }
 
 vmm::Result HipDialect::try_allocation(int device, const vmm::AllocationProp& prop) {

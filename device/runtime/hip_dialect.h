@@ -54,6 +54,9 @@ class HipDialect final : public VmmDialect {
   vmm::Result prepare(vmm::Function) override { return vmm::kSuccess; }
   vmm::Result allow_shared(vmm::Function, uint32_t) override { return vmm::kSuccess; }
 
+  /// Makes and frees one smallest allocation that can be exported.
+  vmm::Result try_creation(int device);
+
  private:
   /// Found by trying; attributes do not tell.
   struct Abilities {

@@ -29,22 +29,16 @@ absl::Status resolve_hip(const DynamicLibrary& library, hip::Api* hip) {
   return absl::OkStatus();
 }
 
-/// HIP fills the UUID with 16 characters where the GPU has a serial number: "GPU-" and those is
-/// what ROCm's own tools and HIP_VISIBLE_DEVICES take. Partitions of one GPU share it and differ in
-/// the PCI function.
+/// HIP fills the UUID with the 16 hexadecimal characters of the GPU's serial number, which is what
+/// ROCm's own tools and HIP_VISIBLE_DEVICES take after "GPU-"; without one it is "XX" (ROCm/clr,
+/// rocclr/device/rocm/rocdevice.cpp). Partitions of one GPU share it and differ in the PCI
+/// function.
 std::string uuid_text(const vmm::Uuid& uuid, const std::string& pci_bus_id) {
-  bool is_text = true;
-  bool is_zero = true;
   for (const char byte : uuid.bytes) {
-    is_text = is_text && absl::ascii_isxdigit(static_cast<unsigned char>(byte));
-    is_zero = is_zero && byte == 0;
+    if (!absl::ascii_isxdigit(static_cast<unsigned char>(byte)))
+      return absl::StrCat("PCI-", pci_bus_id);
   }
-  if (is_zero) return absl::StrCat("PCI-", pci_bus_id);
-  std::string text = "GPU-";
-  if (is_text) text.append(uuid.bytes, sizeof uuid.bytes);
-  for (size_t i = 0; !is_text && i < sizeof uuid.bytes; ++i) {
-    absl::StrAppendFormat(&text, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-  }
+  std::string text = "GPU-" + std::string(uuid.bytes, sizeof uuid.bytes);
   const size_t dot = pci_bus_id.rfind('.');
   if (dot != std::string::npos && pci_bus_id.substr(dot) != ".0") text += pci_bus_id.substr(dot);
   return text;
@@ -62,18 +56,26 @@ std::string arch_of(const hip::Api& hip, int device) {
   return text.rfind("gfx", 0) == 0 ? text.substr(0, text.find(':')) : "";
 }
 
+/// The attribute is true from 5.7 on, but before 6.2 hipMemCreate refuses memory that can be
+/// exported (ROCm/clr, hipamd/src/hip_vm.cpp). Hence a trial; what else may go wrong in it says
+/// nothing about the ability.
+bool can_share(const vmm::Api& api, HipDialect& dialect, int device) {
+  int attribute = 0;
+  const auto result = api.device_attribute(&attribute, hip::kAttributeVmmSupported, device);
+  if (result != vmm::kSuccess || attribute == 0) return false;
+  return dialect.try_creation(device) != vmm::kNotSupported;
+}
+
 absl::StatusOr<GpuDevice> describe_hip_device(const vmm::Api& api, const hip::Api& hip,
-                                              const HipDialect& dialect, int device) {
+                                              HipDialect& dialect, int device) {
   vmm::Uuid uuid{};
-  int has_vmm = 0;
   if (const auto result = api.device_uuid(&uuid, device); result != vmm::kSuccess) {
     return vmm_error(dialect, api.device_uuid.symbol(), result,
                      absl::StrFormat("look at device %d", device));
   }
-  if (api.device_attribute(&has_vmm, hip::kAttributeVmmSupported, device) != vmm::kSuccess)
-    has_vmm = 0;
-  CCO_ASSIGN_OR_RETURN(GpuDevice facts, describe_device(api, dialect, device, has_vmm != 0,
-                                                        vmm::kGranularityRecommended));
+  CCO_ASSIGN_OR_RETURN(GpuDevice facts,
+                       describe_device(api, dialect, device, can_share(api, dialect, device),
+                                       vmm::kGranularityRecommended));
   facts.uuid = uuid_text(uuid, facts.pci_bus_id);
   facts.arch = arch_of(hip, device);
   if (facts.arch.empty()) {

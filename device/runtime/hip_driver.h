@@ -1,4 +1,5 @@
-// The `hip` driver: AMD GPUs through libamdhip64, opened at run time. ROCm 5.7 to 7.x.
+// The `hip` driver: AMD GPUs through libamdhip64, opened at run time. ROCm 6.2 to 7.x; 5.7 to 6.1
+// open, but cannot share memory between processes.
 #pragma once
 
 #include <memory>

@@ -14,20 +14,23 @@ namespace {
 
 using Opened = absl::StatusOr<std::unique_ptr<GpuDriver>>;
 
-/// The driver if it can carry a heap; null to go on looking. An error only if the environment names
-/// a library and it does not work: what somebody set is never passed over.
+/// The driver if it can carry a heap; null to go on looking. An error if the environment names a
+/// library and it does not serve: what somebody set is never passed over.
 Opened try_driver(Opened (*open)(), const char* variable) {
+  const bool is_named = std::getenv(variable) != nullptr;
   Opened driver = open();
   if (!driver.ok()) {
-    if (std::getenv(variable) != nullptr) return driver.status();
+    if (is_named) return driver;
     return nullptr;
   }
   const auto& devices = (*driver)->devices();
-  if (std::none_of(devices.begin(), devices.end(),
-                   [](const GpuDevice& device) { return device.has_vmm; })) {
-    return nullptr;
-  }
-  return driver;
+  const auto has_vmm = [](const GpuDevice& device) { return device.has_vmm; };
+  if (std::any_of(devices.begin(), devices.end(), has_vmm)) return driver;
+  if (!is_named) return nullptr;
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s is set, but none of the %d devices has virtual memory management for a "
+                      "heap (%s); unset it, or choose a driver",
+                      variable, devices.size(), (*driver)->version()));
 }
 
 }  // namespace

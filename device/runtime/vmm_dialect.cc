@@ -56,8 +56,8 @@ absl::Status resolve(const DynamicLibrary& library, VmmVendor vendor, vmm::Api* 
   return absl::OkStatus();
 }
 
-absl::StatusOr<GpuDevice> describe_device(const vmm::Api& api, const VmmDialect& dialect,
-                                          int device, bool has_vmm, int granularity) {
+absl::StatusOr<GpuDevice> describe_device(const vmm::Api& api, VmmDialect& dialect, int device,
+                                          bool has_vmm, int granularity) {
   std::array<char, 32> pci{};
   std::array<char, 256> name{};
   size_t total = 0;
@@ -84,7 +84,8 @@ absl::StatusOr<GpuDevice> describe_device(const vmm::Api& api, const VmmDialect&
     return failed(api.device_total.symbol(), result);
   }
   if (has_vmm) {
-    const auto result = api.granularity(&granularity_bytes, &prop, granularity);
+    const auto result = dialect.run(
+        device, [&] { return api.granularity(&granularity_bytes, &prop, granularity); });
     if (result != vmm::kSuccess) return failed(api.granularity.symbol(), result);
   }
   GpuDevice facts;

@@ -68,7 +68,7 @@ absl::Status resolve(const DynamicLibrary& library, VmmVendor vendor, vmm::Api* 
 
 /// What both libraries say in the same way of one device: name, PCI address, size, granularity. The
 /// caller adds uuid, arch and has_vmm. `granularity` is the option asked for.
-absl::StatusOr<GpuDevice> describe_device(const vmm::Api& api, const VmmDialect& dialect,
-                                          int device, bool has_vmm, int granularity);
+absl::StatusOr<GpuDevice> describe_device(const vmm::Api& api, VmmDialect& dialect, int device,
+                                          bool has_vmm, int granularity);
 
 }  // namespace cco

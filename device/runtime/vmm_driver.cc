@@ -17,8 +17,8 @@ absl::StatusOr<const GpuDevice*> VmmDriver::usable(int device) const {
   const GpuDevice& facts = devices_[static_cast<size_t>(device)];
   if (facts.has_vmm) return &facts;
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s (%s) has no virtual memory management with file descriptors: it cannot hold a heap",
-      facts.uuid, facts.name));
+      "%s (%s; %s) has no virtual memory management with file descriptors: it cannot hold a heap",
+      facts.uuid, facts.name, dialect_->version()));
 }
 
 GpuMemory VmmDriver::add(Allocation allocation) {

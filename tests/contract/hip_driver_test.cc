@@ -42,19 +42,36 @@ TEST_F(HipDriver, NamesDevicesAsRocmDoes) {
   EXPECT_EQ(device.granularity_bytes, 2u << 20);
 }
 
-// Goal    ROCm 5.7, the oldest supported, works; older ones are refused with the reason.
-// Method  let the fake claim to be each.
-TEST_F(HipDriver, SupportsRocmFrom57On) {
+// Goal    runtimes that cannot share memory are shown and refuse the heap; those of another layout
+// are refused whole. Method  let the fake claim to be 6.2, 6.1, 5.7 and 5.2.
+TEST_F(HipDriver, SupportsRocmFrom62On) {
   {
-    const ScopedVariable version("FAKE_HIP_VERSION", "50731921");
+    const ScopedVariable version("FAKE_HIP_VERSION", "60240091");
     const auto driver = open_hip_driver();
     ASSERT_OK(driver);
-    EXPECT_EQ((*driver)->devices()[0].arch, "gfx942");
     ASSERT_OK(use(**driver, MemoryKind::kControl));
+  }
+  for (const char* old : {"60140093", "50731921"}) {
+    const ScopedVariable version("FAKE_HIP_VERSION", old);
+    const auto driver = open_hip_driver();
+    ASSERT_OK(driver);
+    EXPECT_FALSE((*driver)->devices()[0].has_vmm);
+    EXPECT_TRUE(says((*driver)->allocate(0, 2u << 20, MemoryKind::kData).status(),
+                     Code::kFailedPrecondition, {"GPU-fa4e000000000000", "ROCm 6.2 to 7.x"}));
   }
   const ScopedVariable version("FAKE_HIP_VERSION", "50223154");
   EXPECT_TRUE(says(open_hip_driver().status(), Code::kFailedPrecondition,
-                   {"50223154", "ROCm 5.7", "hipMemAllocationProp"}));
+                   {"50223154", "ROCm 6.2", "hipMemAllocationProp"}));
+}
+
+// Goal    GPUs without a serial number still have a name of their own.
+// Method  the fake has none.
+TEST_F(HipDriver, NamesGpusWithoutSerialNumberByTheirAddress) {
+  const ScopedVariable none("FAKE_HIP_NO_SERIAL", "1");
+  const auto driver = open_hip_driver();
+  ASSERT_OK(driver);
+  EXPECT_EQ((*driver)->devices()[0].uuid, "PCI-0000:11:00.0");
+  EXPECT_EQ((*driver)->devices()[1].uuid, "PCI-0000:12:00.0");
 }
 
 // Goal    memory works whatever the runtime refuses, and version() says what was found.

@@ -96,6 +96,7 @@ FAKE_HIP_EXPORT Result hipMemCreate(uint64_t* handle, size_t size, const Allocat
   const MemoryCall call;
   if (Result injected = injected_failure("hipMemCreate")) return injected;
   if (size == 0 || !aligned(size) || flags != 0 || !valid(*prop)) return kInvalidValue;
+  if (claimed_version() < kVersionShares) return kNotSupported;
   const int device = visible_devices()[static_cast<size_t>(prop->location.id)];
   const std::lock_guard<std::mutex> lock(state().mutex);
   size_t& used = state().used_bytes[device];

@@ -34,6 +34,8 @@ inline constexpr Result kUnknown = 999;
 inline constexpr size_t kGranularityBytes = 4096;  ///< As on Instinct: the minimum…
 inline constexpr size_t kRecommendedGranularityBytes =
     2 << 20;  ///< …and what memory is really made of.
+inline constexpr int kVersionShares =
+    60200000;  ///< Claimed versions below refuse memory that can be exported.
 inline constexpr int kVersionKeepsFd =
     70200000;  ///< Claimed versions below need the caller's fds to stay open.
 

@@ -109,8 +109,8 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> open_hip_driver() {
   int version = 0;
   if (api.library_version(&version) != vmm::kSuccess || version < hip::kVersionOldest) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s is HIP runtime %d; ROCm 5.7 (%d) to 7.x are supported: older ones "
-                        "order hipMemAllocationProp differently",
+        absl::StrFormat("%s is HIP runtime %d; ROCm 6.2 to 7.x are supported, and those before "
+                        "5.7 (%d) order hipMemAllocationProp differently",
                         library.path(), version, hip::kVersionOldest));
   }
 

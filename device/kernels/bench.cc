@@ -6,28 +6,6 @@
 namespace cco::device {
 namespace {
 
-/// All threads of the grid, for copying only.
-struct GridCoop {
-  CCO_DEVICE uint32_t thread_rank() const {
-    return block_index() * thread_count() + thread_index();
-  }
-  CCO_DEVICE uint32_t size() const { return block_count() * thread_count(); }
-};
-
-/// This block's share of `bytes`: contiguous, in whole lines of 128 bytes.
-struct Share {
-  uint64_t begin;
-  uint64_t bytes;
-};
-CCO_DEVICE Share block_share(uint64_t bytes) {
-  constexpr uint64_t kLine = 128;
-  const uint64_t lines = (bytes + kLine - 1) / kLine;
-  const uint64_t size = (lines + block_count() - 1) / block_count() * kLine;
-  const uint64_t begin = size * block_index();
-  if (begin >= bytes) return Share{0, 0};
-  return Share{begin, bytes - begin < size ? bytes - begin : size};
-}
-
 /// One round among the team as LsaBarrier makes it, with the order as a parameter: the baselines.
 /// Inbox of sender s: words[1 + s].
 struct Flags {
@@ -106,20 +84,16 @@ CCO_KERNEL void copy_bare(void* destination, const void* source, uint64_t bytes)
 #endif
 }
 
-/// put() of `bytes` of the own window at source_offset to `peer`'s at offset, split over the grid.
+/// put() of `bytes` of the own window at source_offset to `peer`'s at offset, by the whole grid.
 CCO_KERNEL void lsa_put(Window window, uint32_t peer, uint64_t offset, uint64_t source_offset,
                         uint64_t bytes) {
-  const Share share = block_share(bytes);
-  put(BlockCoop{}, peer, at(window, offset + share.begin), at(window, source_offset + share.begin),
-      share.bytes);
+  put(GridCoop{}, peer, at(window, offset), at(window, source_offset), bytes);
 }
 
-/// get() of `bytes` of `peer`'s window at source_offset to the own at offset, split over the grid.
+/// get() of `bytes` of `peer`'s window at source_offset to the own at offset, by the whole grid.
 CCO_KERNEL void lsa_get(Window window, uint32_t peer, uint64_t offset, uint64_t source_offset,
                         uint64_t bytes) {
-  const Share share = block_share(bytes);
-  get(BlockCoop{}, peer, at(window, source_offset + share.begin), at(window, offset + share.begin),
-      share.bytes);
+  get(GridCoop{}, peer, at(window, source_offset), at(window, offset), bytes);
 }
 
 /// `iterations` times LsaBarrier::sync(); block b uses barrier index + b.

@@ -1,4 +1,4 @@
-// Who calls a primitive: one thread, one warp, one block.
+// Who calls a primitive: one thread, one warp, one block; for copies also the whole grid.
 #pragma once
 
 #include "cco/device/platform.h"
@@ -10,18 +10,24 @@
 namespace cco::device {
 
 #if CCO_CONCEPTS
+/// Threads that share out a copy: all that put() and get() need.
+template <typename C>
+concept CopyCoop = requires(const C c) {
+  { c.thread_rank() } -> std::same_as<uint32_t>;
+  { c.size() } -> std::same_as<uint32_t>;
+};
 /// A converged set of threads. sync() and any() are barriers that order memory among the members;
 /// any() tells all of them whether one brought `true`.
 template <typename C>
-concept Coop = requires(const C c, bool b) {
-  { c.thread_rank() } -> std::same_as<uint32_t>;
-  { c.size() } -> std::same_as<uint32_t>;
+concept Coop = CopyCoop<C> && requires(const C c, bool b) {
   { c.is_leader() } -> std::same_as<bool>;
   { c.any(b) } -> std::same_as<bool>;
   c.sync();
 };
+#define CCO_COPY_COOP ::cco::device::CopyCoop
 #define CCO_COOP ::cco::device::Coop
 #else
+#define CCO_COPY_COOP typename
 #define CCO_COOP typename
 #endif
 
@@ -53,6 +59,15 @@ struct BlockCoop {
   CCO_DEVICE bool is_leader() const { return thread_rank() == 0; }
   CCO_DEVICE void sync() const { block_sync(); }
   CCO_DEVICE bool any(bool mine) const { return block_any(mine); }
+};
+
+/// All threads of the grid, for put() and get() alone: a grid has no barrier. The fastest way to
+/// move much, for all blocks sweep through the same memory together.
+struct GridCoop {
+  CCO_DEVICE uint32_t thread_rank() const {
+    return block_index() * thread_count() + thread_index();
+  }
+  CCO_DEVICE uint32_t size() const { return block_count() * thread_count(); }
 };
 
 /// The smallest `mine` among the members, the same for all. For rare paths: 32 barriers.

@@ -42,9 +42,9 @@ CCO_DEVICE Place at(const Window& window, uint64_t offset) { return Place{window
 /// Callers   all threads of `coop`, with equal arguments; each moves a share
 /// Ordering  none: a signal to the same peer by the same `coop` publishes it
 /// Blocking  never. `source` may be reused after the group has synchronised
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void put(C coop, uint32_t peer, Place destination, const void* source, uint64_t bytes);
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void put(C coop, uint32_t peer, Place destination, Place source, uint64_t bytes);
 
 /// Copies `bytes` out of `peer`'s copy. The peer must have published them: wait for its signal
@@ -53,9 +53,9 @@ CCO_DEVICE void put(C coop, uint32_t peer, Place destination, Place source, uint
 /// Callers   all threads of `coop`, with equal arguments; each moves a share
 /// Ordering  none: synchronise the group before other threads of it read
 /// Blocking  until this thread's loads are back
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void get(C coop, uint32_t peer, Place source, void* destination, uint64_t bytes);
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void get(C coop, uint32_t peer, Place source, Place destination, uint64_t bytes);
 
 /// Stores one value into `peer`'s copy.

@@ -37,23 +37,23 @@ CCO_DEVICE T* peer_ptr(const Window& window, uint32_t lsa_rank, uint64_t offset,
   return global_pointer<T>(base + offset);
 }
 
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void put(C coop, uint32_t peer, Place destination, const void* source, uint64_t bytes) {
   impl::copy_bytes(coop, peer_ptr(destination.window, peer, destination.offset, bytes), source,
                    bytes);
 }
 
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void put(C coop, uint32_t peer, Place destination, Place source, uint64_t bytes) {
   put(coop, peer, destination, local_ptr(source.window, source.offset, bytes), bytes);
 }
 
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void get(C coop, uint32_t peer, Place source, void* destination, uint64_t bytes) {
   impl::copy_bytes(coop, destination, peer_ptr(source.window, peer, source.offset, bytes), bytes);
 }
 
-template <CCO_COOP C>
+template <CCO_COPY_COOP C>
 CCO_DEVICE void get(C coop, uint32_t peer, Place source, Place destination, uint64_t bytes) {
   get(coop, peer, source, local_ptr(destination.window, destination.offset, bytes), bytes);
 }

@@ -144,10 +144,10 @@ void fill_info(const Group& group, cco_group_info* info) {
 }
 
 }  // namespace
-}  // namespace cco::client
 
-using namespace cco::client;  // NOLINT: the functions below are in no namespace.
-
+// With C linkage these are the functions that cco.h declares outside of all namespaces; g++ does
+// not carry the visibility over from there.
+#pragma GCC visibility push(default)
 extern "C" {
 
 const char* cco_error_message(void) { return last_message(); }
@@ -194,7 +194,7 @@ cco_status cco_client_create(const cco_client_options* options, cco_client** cli
     if (known.socket_path != nullptr) {
       path = known.socket_path;
     } else {
-      CCO_ASSIGN_OR_RETURN(path, cco::Connection::default_socket_path());
+      CCO_ASSIGN_OR_RETURN(path, Connection::default_socket_path());
     }
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> made, Client::create(path, timeout));
     return publish(std::move(made), 0, client);
@@ -221,12 +221,12 @@ cco_status cco_client_get_info(cco_client* client, cco_client_info* info) {
 cco_status cco_client_get_gpu(cco_client* client, int32_t device, cco_gpu_info* info) {
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Client> found, find(client));
-    const std::vector<cco::GpuDevice>& devices = found->driver().devices();
+    const std::vector<GpuDevice>& devices = found->driver().devices();
     if (device < 0 || static_cast<size_t>(device) >= devices.size()) {
       return absl::NotFoundError(absl::StrFormat(
           "no device %d: this process sees %d, counted from 0", device, devices.size()));
     }
-    const cco::GpuDevice& gpu = devices[static_cast<size_t>(device)];
+    const GpuDevice& gpu = devices[static_cast<size_t>(device)];
     cco_gpu_info known{};
     known.device = device;
     known.total_bytes = gpu.total_bytes;
@@ -242,7 +242,7 @@ cco_status cco_client_get_gpu(cco_client* client, int32_t device, cco_gpu_info* 
 cco_status cco_unique_id_create(cco_unique_id* id) {
   return guarded(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(require(id, "id"));
-    std::memcpy(id->bytes, cco::random_bytes(sizeof id->bytes).data(), sizeof id->bytes);
+    std::memcpy(id->bytes, random_bytes(sizeof id->bytes).data(), sizeof id->bytes);
     return absl::OkStatus();
   });
 }
@@ -399,3 +399,6 @@ cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace cco::client

@@ -133,8 +133,7 @@ absl::StatusOr<FdFrame> Connection::exchange(FdFrameType type, const std::string
   const Gate::Pass pass = fd_gate_.enter(deadline);
   if (!pass) return not_answered(timeout);
   const absl::Status sent = send_frame(fd_channel_, type, absl::StatusCode::kOk, payload, fd);
-  // A daemon that hung up may have said why: that is still to be read.
-  if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
+  if (!sent.ok()) return last_words(sent);
   ++awaited_answers_;
   for (;;) {
     absl::Status ready = wait_readable(fd_channel_, deadline.left());
@@ -159,6 +158,22 @@ absl::StatusOr<FdFrame> Connection::exchange(FdFrameType type, const std::string
     }
     return frame;
   }
+}
+
+absl::Status Connection::last_words(const absl::Status& sent) {
+  while (wait_readable(fd_channel_, std::chrono::milliseconds(0)).ok()) {
+    const absl::StatusOr<FdFrame> frame = receive_frame(fd_channel_);
+    if (!frame.ok()) break;
+    if (awaited_answers_ > 0) {
+      --awaited_answers_;
+    } else if (frame->code != absl::StatusCode::kOk) {
+      return absl::Status(known_code(static_cast<int>(frame->code)), frame->payload);
+    }
+  }
+  if (!absl::IsUnavailable(sent)) return sent;
+  return absl::UnavailableError(absl::StrCat("cco-memd at ", socket_path_, " takes no message (",
+                                             std::string(sent.message()),
+                                             "). It has gone, or is stopped"));
 }
 
 absl::StatusOr<UniqueFd> Connection::redeem(const std::string& ticket) {

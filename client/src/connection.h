@@ -23,8 +23,9 @@ class Connection {
  public:
   ~Connection();
 
-  /// Connects both channels and opens the session, all within `timeout`, which later bounds each exchange on the fd
-  /// channel. FAILED_PRECONDITION: this process was forked from one that had a connection.
+  /// Connects both channels and opens the session, all within `timeout`, which later bounds each
+  /// exchange on the fd channel. FAILED_PRECONDITION: this process was forked from one that had a
+  /// connection.
   static absl::StatusOr<std::unique_ptr<Connection>> open(const std::string& socket_path,
                                                           std::chrono::milliseconds timeout);
 
@@ -32,11 +33,12 @@ class Connection {
   static absl::StatusOr<std::string> default_socket_path();
 
   template <typename Request, typename Response>
-  using Method = grpc::Status (v1::MemdService::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+  using Method = grpc::Status (v1::MemdService::Stub::*)(grpc::ClientContext*, const Request&,
+                                                         Response*);
 
-  /// One call with the session's token. Ends within `timeout` plus a second of grace, in which the daemon's own
-  /// DEADLINE_EXCEEDED, which knows more, may still come. The status carries the ErrorDetail, if the daemon sent one
-  /// (see error_rank(), answered_by_daemon()).
+  /// One call with the session's token. Ends within `timeout` plus a second of grace, in which the
+  /// daemon's own DEADLINE_EXCEEDED, which knows more, may still come. The status carries the
+  /// ErrorDetail, if the daemon sent one (see error_rank(), answered_by_daemon()).
   template <typename Request, typename Response>
   absl::Status call(Method<Request, Response> method, const Request& request, Response* response,
                     std::chrono::milliseconds timeout) {
@@ -45,7 +47,8 @@ class Connection {
     return finish((stub_.get()->*method)(&context, request, response), timeout);
   }
 
-  /// Exchanges a ticket for its fd. RESOURCE_EXHAUSTED: this process is at its descriptor limit; the ticket is spent.
+  /// Exchanges a ticket for its fd. RESOURCE_EXHAUSTED: this process is at its descriptor limit;
+  /// the ticket is spent.
   absl::StatusOr<UniqueFd> redeem(const std::string& ticket);
 
   /// Hands an fd to the daemon; returns the offer that names it in CreateWindow.
@@ -55,7 +58,8 @@ class Connection {
   const std::string& socket_path() const { return socket_path_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  /// In a forked child: gives up the inherited descriptors without a word to the daemon. Async-signal-safe.
+  /// In a forked child: gives up the inherited descriptors without a word to the daemon.
+  /// Async-signal-safe.
   void abandon() noexcept;
 
  private:
@@ -66,6 +70,8 @@ class Connection {
   absl::Status open_rpc_channel(std::chrono::milliseconds timeout);
   absl::StatusOr<FdFrame> exchange(FdFrameType type, const std::string& payload, const UniqueFd* fd,
                                    FdFrameType expected, std::chrono::milliseconds timeout);
+  /// Inside fd_gate_, when a frame could not be sent: a daemon that hung up may have said why.
+  absl::Status last_words(const absl::Status& sent);
   absl::Status not_answered(std::chrono::milliseconds timeout) const;
 
   std::string socket_path_;
@@ -74,9 +80,11 @@ class Connection {
   std::string token_;
   Gate fd_gate_;  // One exchange at a time on the fd channel.
   UniqueFd fd_channel_;
-  // Inside fd_gate_: requests without an answer so far. Answers come in order, so late ones are skipped by number.
+  // Inside fd_gate_: requests without an answer so far. Answers come in order, so late ones are
+  // skipped by number.
   int awaited_answers_ = 0;
-  // gRPC owns this descriptor and may close it; the inode tells whether the number still means our socket.
+  // gRPC owns this descriptor and may close it; the inode tells whether the number still means our
+  // socket.
   int rpc_fd_ = -1;
   uint64_t rpc_inode_ = 0;
   std::unique_ptr<v1::MemdService::Stub> stub_;
@@ -91,7 +99,8 @@ absl::Status with_error_rank(absl::Status status, int rank);
 /// "context: message", with the rank kept.
 absl::Status with_context(const std::string& context, const absl::Status& status);
 
-/// Whether the daemon itself decided this. False: nothing is known of the outcome, the call may have been carried out.
+/// Whether the daemon itself decided this. False: nothing is known of the outcome, the call may
+/// have been carried out.
 bool answered_by_daemon(const absl::Status& status);
 
 /// 16 random bytes for a mutation's request_id.

@@ -1,25 +1,30 @@
-/* libcco_client: the stable C interface to cco-memd. C++ users take cco/client.hpp; every binding sits on this file.
+/* libcco_client: the stable C interface to cco-memd. C++ users take cco/client.hpp; every binding
+ * sits on this file.
  *
  * Handles. All handles are opaque tokens, checked on every call: null, freed and foreign ones give
- * CCO_INVALID_ARGUMENT, never a crash. Every destroy function takes null and freed handles, may be called in any order
- * and never fails. A handle may be used from any thread; a call that is running in another thread keeps what it uses
- * until it ends. Calls matched by order (barriers, communicators, unnamed windows) are made one at a time by a rank:
- * a second one at the same time gets CCO_FAILED_PRECONDITION.
+ * CCO_INVALID_ARGUMENT, never a crash. Every destroy function takes null and freed handles, may be
+ * called in any order and never fails. A handle may be used from any thread; a call that is running
+ * in another thread keeps what it uses until it ends. Calls matched by order (barriers,
+ * communicators, unnamed windows) are made one at a time by a rank: a second one at the same time
+ * gets CCO_FAILED_PRECONDITION.
  *
- * Errors. A function that returns something other than CCO_OK has changed nothing, has left its outputs untouched, and
- * has put a text that names the cause and the next step into cco_error_message() of the calling thread.
+ * Errors. A function that returns something other than CCO_OK has changed nothing, has left its
+ * outputs untouched, and has put a text that names the cause and the next step into
+ * cco_error_message() of the calling thread.
  *
- * Time. Every function ends: local calls within the client's timeout_ms plus a second, collective ones within their
- * own. Time-outs are in milliseconds.
+ * Time. Every function ends: local calls within the client's timeout_ms plus a second, collective
+ * ones within their own. Time-outs are in milliseconds.
  *
  * Every function that talks to the daemon may also return
  *   CCO_UNAVAILABLE         cco-memd has gone, or is stopping
  *   CCO_DEADLINE_EXCEEDED   cco-memd has not answered in time; it may be stopped
- *   CCO_FAILED_PRECONDITION this process was forked from one that had made a client. Such a child can use neither the
- *                           parent's handles nor make a client (gRPC and GPU contexts do not survive a fork): fork
- *                           first, or exec. Its destroy functions do nothing, and it keeps no session alive.
+ *   CCO_FAILED_PRECONDITION this process was forked from one that had made a client. Such a child
+ *                           can use neither the parent's handles nor make a client (gRPC and GPU
+ *                           contexts do not survive a fork): fork first, or exec. Its destroy
+ *                           functions do nothing, and it keeps no session alive.
  *   CCO_RESOURCE_EXHAUSTED  a limit of the daemon or of this process; the message names it
- * and every collective one CCO_ABORTED: a rank is lost, or somebody called cco_group_abort(); see cco_error_rank(). */
+ * and every collective one CCO_ABORTED: a rank is lost, or somebody called cco_group_abort(); see
+ * cco_error_rank(). */
 #ifndef CCO_CCO_H_
 #define CCO_CCO_H_
 
@@ -67,27 +72,29 @@ typedef struct cco_group cco_group;   /* one rank's membership in a group */
 typedef struct cco_window cco_window; /* one rank's use of a window */
 typedef struct cco_comm cco_comm;     /* one rank's use of a device communicator */
 
-/* ---- Errors and version ---------------------------------------------------------------------------------------- */
+/* ---- Errors and version ---------------------------------------------------------------------- */
 
-/* Text of this thread's last failure; "" if there was none. Never null; valid until this thread's next call. */
+/* Text of this thread's last failure; "" if there was none. Never null; valid until this thread's
+ * next call. */
 CCO_API const char* cco_error_message(void);
-/* The rank that this thread's last failure is about: lost, missing, or the first to disagree. -1: none. */
+/* The rank that this thread's last failure is about: lost, missing, or the first to disagree. -1:
+ * none. */
 CCO_API int32_t cco_error_rank(void);
-/* "CCO_OK", …; "CCO_UNKNOWN" for other values. */
+/* "CCO_OK" and so on; "CCO_UNKNOWN" for other values. */
 CCO_API const char* cco_status_name(cco_status status);
 /* Of the library at run time: major * 10000 + minor * 100 + patch. */
 CCO_API uint32_t cco_version(void);
 
-/* ---- Client ------------------------------------------------------------------------------------------------------ */
+/* ---- Client ---------------------------------------------------------------------------------- */
 
 typedef struct cco_client_options {
-  uint32_t struct_size;    /* sizeof(cco_client_options) of the caller; later fields default to zero */
+  uint32_t struct_size;    /* sizeof(cco_client_options) of the caller */
   uint32_t timeout_ms;     /* for calls that wait for no other rank; 0: 5000 */
   const char* socket_path; /* null: $CCO_SOCKET, else /run/cco/memd.sock */
 } cco_client_options;
 
-/* Attaches this process to the node's daemon and opens the GPU driver that the daemon uses. `options` may be null.
- * One client is enough for a process; several are independent sessions.
+/* Attaches this process to the node's daemon and opens the GPU driver that the daemon uses.
+ * `options` may be null. One client is enough for a process; several are independent sessions.
  *
  * CCO_INVALID_ARGUMENT   the socket path does not fit, or $CCO_SOCKET is set and empty
  * CCO_UNAVAILABLE        nobody listens there
@@ -99,34 +106,35 @@ CCO_API cco_status cco_client_create(const cco_client_options* options, cco_clie
 CCO_API void cco_client_destroy(cco_client* client);
 
 typedef struct cco_client_info {
-  uint32_t struct_size;      /* in: sizeof(cco_client_info) of the caller */
-  uint32_t gpu_count;        /* that this process can see */
-  uint64_t incarnation;      /* of the daemon */
-  char daemon_version[32];   /* "0.1.0" */
-  char driver[16];           /* "host", "cuda", "hip" */
-  char driver_version[80];   /* of the library below it, for people */
+  uint32_t struct_size;    /* in: sizeof(cco_client_info) of the caller */
+  uint32_t gpu_count;      /* that this process can see */
+  uint64_t incarnation;    /* of the daemon */
+  char daemon_version[32]; /* "0.1.0" */
+  char driver[16];         /* "host", "cuda", "hip" */
+  char driver_version[80]; /* of the library below it, for people */
 } cco_client_info;
 CCO_API cco_status cco_client_get_info(cco_client* client, cco_client_info* info);
 
 typedef struct cco_gpu_info {
-  uint32_t struct_size;       /* in: sizeof(cco_gpu_info) of the caller */
-  int32_t device;             /* this process's ordinal */
+  uint32_t struct_size; /* in: sizeof(cco_gpu_info) of the caller */
+  int32_t device;       /* this process's ordinal */
   uint64_t total_bytes;
   uint64_t granularity_bytes; /* of slabs */
   char uuid[64];              /* names the GPU between processes */
   char pci_bus_id[32];        /* empty on host */
   char name[96];
-  char arch[32];              /* "sm_90", "gfx942", "host" */
+  char arch[32]; /* "sm_90", "gfx942", "host" */
 } cco_gpu_info;
 /* CCO_NOT_FOUND: no such device in this process. */
 CCO_API cco_status cco_client_get_gpu(cco_client* client, int32_t device, cco_gpu_info* info);
 
-/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+/* ---- Groups ---------------------------------------------------------------------------------- */
 
 typedef struct cco_unique_id {
   unsigned char bytes[128];
 } cco_unique_id;
-/* A fresh secret by which ranks find each other: one rank makes it and gives it to the others. Needs no daemon. */
+/* A fresh secret by which ranks find each other: one rank makes it and gives it to the others.
+ * Needs no daemon. */
 CCO_API cco_status cco_unique_id_create(cco_unique_id* id);
 
 #define CCO_RANK_FROM_ENVIRONMENT 0xffffffffu
@@ -136,50 +144,61 @@ typedef struct cco_environment {
   uint32_t struct_size; /* in: sizeof(cco_environment) of the caller */
   uint32_t rank;
   uint32_t size;
-  uint32_t local_rank;  /* on this node; rank, if the launcher does not say */
-  uint32_t local_size;  /* size, if the launcher does not say */
-  char launcher[16];    /* "cco", "torchrun", "openmpi", "pmi", "slurm": whose variables these are */
-  char job[64];         /* names this job, usable as a group's name: CCO_JOB as it is, else "<launcher>-<id>", the id
-                           hashed if it is too long; empty if the launcher gives none */
+  uint32_t local_rank; /* on this node; rank, if the launcher does not say */
+  uint32_t local_size; /* size, if the launcher does not say */
+  char launcher[16];   /* "cco", "torchrun", "openmpi", "pmi", "slurm" */
+  char job[64];        /* names this job; empty if the launcher gives it no name */
 } cco_environment;
-/* What the launcher says of this process. The first of these whose variables are set:
+/* What the launcher says of this process. `job` can be a group's name: CCO_JOB as it is, else
+ * "<launcher>-<id>", the id hashed if it is too long. The first of these whose variables are set:
  *   cco       CCO_RANK CCO_SIZE [CCO_LOCAL_RANK CCO_LOCAL_SIZE CCO_JOB]
- *   torchrun  RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE TORCHELASTIC_RUN_ID, or MASTER_ADDR and MASTER_PORT]
- *   openmpi   OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE [OMPI_COMM_WORLD_LOCAL_RANK _LOCAL_SIZE, PMIX_NAMESPACE]
+ *   torchrun  RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE TORCHELASTIC_RUN_ID, or MASTER_ADDR and
+ *             MASTER_PORT]
+ *   openmpi   OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE [OMPI_COMM_WORLD_LOCAL_RANK _LOCAL_SIZE,
+ *             PMIX_NAMESPACE]
  *   pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS, PMI_JOBID]
- *   slurm     SLURM_PROCID SLURM_NTASKS [SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE with SLURM_NODEID, SLURM_JOB_ID SLURM_STEP_ID]
+ *   slurm     SLURM_PROCID SLURM_NTASKS [SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE with
+ *             SLURM_NODEID, SLURM_JOB_ID SLURM_STEP_ID]
  *
  * CCO_NOT_FOUND         no launcher's variables are set
- * CCO_INVALID_ARGUMENT  they are set and make no sense: one is missing, no number, or rank >= size */
+ * CCO_INVALID_ARGUMENT  they are set and make no sense: one is missing, no number, rank >= size */
 CCO_API cco_status cco_environment_get(cco_environment* environment);
 
+/* Rank, size and, if neither name nor unique_id is given, the name come from cco_environment_get()
+ * with CCO_RANK_FROM_ENVIRONMENT. With CCO_DEVICE_BY_LOCAL_RANK the device is the local rank, or
+ * the rank without a launcher, modulo the number of devices. */
 typedef struct cco_group_options {
   uint32_t struct_size;           /* sizeof(cco_group_options) of the caller */
-  uint32_t rank;                  /* CCO_RANK_FROM_ENVIRONMENT: rank, size and (if none is given) name by
-                                     cco_environment_get() */
-  uint32_t size;                  /* ranks in the group, 1..1024; ignored with CCO_RANK_FROM_ENVIRONMENT */
-  int32_t device;                 /* whose memory this rank brings, by this process's ordinal;
-                                     CCO_DEVICE_BY_LOCAL_RANK: local rank (else rank) modulo the number of devices */
+  uint32_t rank;                  /* or CCO_RANK_FROM_ENVIRONMENT */
+  uint32_t size;                  /* ranks in the group, 1..1024 */
+  int32_t device;                 /* whose memory this rank brings: an ordinal of this process, or
+                                     CCO_DEVICE_BY_LOCAL_RANK */
   const char* gpu_uuid;           /* the same by UUID; null: `device` counts */
-  const char* name;               /* of the group, 1..127 bytes, within this user's groups; null: unique_id counts */
-  const cco_unique_id* unique_id; /* null: `name` counts */
-  uint64_t slot_bytes;            /* address space per rank, a multiple of 4 GiB, the same on every rank; 0: the
-                                     largest GPU's memory rounded up */
-  uint32_t timeout_ms;            /* 0: one minute */
-  uint32_t reserved;              /* zero */
+  const char* name;               /* of the group, 1..127 bytes, within this user's groups */
+  const cco_unique_id* unique_id; /* instead of a name */
+  uint64_t slot_bytes; /* address space per rank, a multiple of 4 GiB, the same on every rank; 0:
+                          the largest GPU's memory rounded up */
+  uint32_t timeout_ms; /* 0: one minute */
+  uint32_t reserved;   /* zero */
 } cco_group_options;
 
-/* Forms a group with the other ranks and maps the control region. Collective. Several ranks may be threads of one
- * process and may share a GPU. Proves before it returns that every rank reaches every other's memory.
+/* Forms a group with the other ranks and maps the control region. Collective. Several ranks may be
+ * threads of one process and may share a GPU. Proves before it returns that every rank reaches
+ * every other's memory.
  *
- * CCO_INVALID_ARGUMENT     rank or size out of range, neither or both of name and unique_id, ranks disagree
+ * CCO_INVALID_ARGUMENT     rank or size out of range, neither or both of name and unique_id, ranks
+ *                          disagree
  * CCO_ALREADY_EXISTS       somebody else is this rank
- * CCO_NOT_FOUND            no such device here, or the daemon does not know it; no launcher's variables
- * CCO_FAILED_PRECONDITION  a peer's memory cannot be reached, or the self-test read something else (says which) */
-CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options, cco_group** group);
+ * CCO_NOT_FOUND            no such device here, or the daemon does not know it; no launcher's
+ *                          variables
+ * CCO_FAILED_PRECONDITION  a peer's memory cannot be reached, or the self-test read something else
+ *                          (says which) */
+CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options,
+                                    cco_group** group);
 
-/* Leaves the group and unmaps its memory: kernels that use it must have ended. Local. Windows and communicators of the
- * group are void afterwards. A rank that still waits for this one in a collective call gets CCO_ABORTED. */
+/* Leaves the group and unmaps its memory: kernels that use it must have ended. Local. Windows and
+ * communicators of the group are void afterwards. A rank that still waits for this one in a
+ * collective call gets CCO_ABORTED. */
 CCO_API void cco_group_destroy(cco_group* group);
 
 typedef struct cco_group_info {
@@ -188,12 +207,12 @@ typedef struct cco_group_info {
   uint32_t size;
   uint32_t lsa_rank;
   uint32_t lsa_size;
-  uint32_t lsa_first;   /* world rank of LSA rank 0 */
-  int32_t device;       /* this process's ordinal */
-  uint32_t slab_count;  /* mapped so far, the control region included */
+  uint32_t lsa_first;  /* world rank of LSA rank 0 */
+  int32_t device;      /* this process's ordinal */
+  uint32_t slab_count; /* mapped so far, the control region included */
   uint64_t group_id;
   uint64_t generation;
-  uint64_t flat_base;   /* address of LSA rank 0's slot in this process */
+  uint64_t flat_base; /* address of LSA rank 0's slot in this process */
   uint64_t slot_bytes;
 } cco_group_info;
 CCO_API cco_status cco_group_get_info(cco_group* group, cco_group_info* info);
@@ -201,14 +220,14 @@ CCO_API cco_status cco_group_get_info(cco_group* group, cco_group_info* info);
 /* Waits for all ranks. Collective; does not wait for kernels. timeout_ms 0: one minute. */
 CCO_API cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms);
 
-/* CCO_OK while all is well, else CCO_ABORTED with the cause. Reads a word of shared memory: cheap, and needs no
- * traffic to notice a lost peer. */
+/* CCO_OK while all is well, else CCO_ABORTED with the cause. Reads a word of shared memory: cheap,
+ * and needs no traffic to notice a lost peer. */
 CCO_API cco_status cco_group_check(cco_group* group);
 
 /* Ends the group's collective calls and device waits, on every rank, for good. */
 CCO_API cco_status cco_group_abort(cco_group* group);
 
-/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+/* ---- Windows --------------------------------------------------------------------------------- */
 
 typedef struct cco_window_options {
   uint32_t struct_size;     /* sizeof(cco_window_options) of the caller */
@@ -217,44 +236,52 @@ typedef struct cco_window_options {
   uint64_t alignment_bytes; /* a power of two, 256..1 GiB; 0: 256 */
 } cco_window_options;
 
-/* Makes a window: a range of the group's symmetric heap, at the same offset on every rank. Collective, matched by
- * `name` (up to 127 bytes); with a null or empty name by order, which must then be the same on every rank. Contents are
- * what earlier windows of the same group left there, else zero.
+/* Makes a window: a range of the group's symmetric heap, at the same offset on every rank.
+ * Collective, matched by `name` (up to 127 bytes); with a null or empty name by order, which must
+ * then be the same on every rank. Contents are what earlier windows of the same group left there,
+ * else zero.
  *
  * CCO_INVALID_ARGUMENT  size 0 or over the slot, a bad alignment, or ranks disagree
  * CCO_ALREADY_EXISTS    the group has a window of that name */
-CCO_API cco_status cco_window_create(cco_group* group, const char* name, const cco_window_options* options,
-                                     cco_window** window);
+CCO_API cco_status cco_window_create(cco_group* group, const char* name,
+                                     const cco_window_options* options, cco_window** window);
 
 typedef struct cco_external_memory {
   uint32_t struct_size;       /* sizeof(cco_external_memory) of the caller */
-  int32_t fd;                 /* an export of the allocation that the group's GPU driver can import; borrowed */
+  int32_t fd;                 /* an export of the allocation for this GPU driver; borrowed */
   uint64_t allocation_bytes;  /* size of the whole allocation */
-  uint64_t allocation_offset; /* where in it the window begins, a multiple of 16; may differ between ranks */
+  uint64_t allocation_offset; /* where in it the window begins, a multiple of 16 */
 } cco_external_memory;
 
-/* Makes a window of memory that each rank already has. Collective as cco_window_create(); options->alignment_bytes is
- * ignored. Nothing is copied, and the memory lives until the last user has gone. Where the ranks' offsets are not equal
- * modulo the allocation granularity, the window has stride_4g 0 and is reached by table only.
+/* Makes a window of memory that each rank already has; offsets and sizes of the allocations may
+ * differ between ranks. Collective as cco_window_create();
+ * options->alignment_bytes is ignored. Nothing is copied, and the memory lives until the last user
+ * has gone. Where the ranks' offsets are not equal modulo the allocation granularity, the window
+ * has stride_4g 0 and is reached by table only.
  *
- * CCO_INVALID_ARGUMENT  not memory of this driver, too small, offset + size overflows or is out of range */
-CCO_API cco_status cco_window_register(cco_group* group, const char* name, const cco_window_options* options,
+ * CCO_INVALID_ARGUMENT  not memory of this driver, too small, offset + size overflows or is out of
+ *                       range */
+CCO_API cco_status cco_window_register(cco_group* group, const char* name,
+                                       const cco_window_options* options,
                                        const cco_external_memory* memory, cco_window** window);
 
-/* Gives up this rank's use: kernels that use it must have ended. Local. The range is reused when all ranks have. */
+/* Gives up this rank's use: kernels that use it must have ended. Local. The range is reused when
+ * all ranks have. */
 CCO_API void cco_window_destroy(cco_window* window);
 
 /* For kernels, by value; valid until cco_window_destroy(). */
 CCO_API cco_status cco_window_get_device(cco_window* window, cco_window_device* device);
 
 /* The same struct in device memory, for kernels that take a pointer. */
-CCO_API cco_status cco_window_get_device_pointer(cco_window* window, const cco_window_device** pointer);
+CCO_API cco_status cco_window_get_device_pointer(cco_window* window,
+                                                 const cco_window_device** pointer);
 
 /* Address, for kernels and copies of this process, of `offset` in LSA rank `lsa_rank`'s copy.
  * CCO_OUT_OF_RANGE: no such rank, or offset >= size. */
-CCO_API cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_t offset, void** address);
+CCO_API cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_t offset,
+                                          void** address);
 
-/* ---- Device communicators ------------------------------------------------------------------------------------------ */
+/* ---- Device communicators -------------------------------------------------------------------- */
 
 typedef struct cco_comm_options {
   uint32_t struct_size;   /* sizeof(cco_comm_options) of the caller */
@@ -263,9 +290,11 @@ typedef struct cco_comm_options {
   uint32_t timeout_ms;    /* 0: one minute */
 } cco_comm_options;
 
-/* Makes a device communicator: signals and barriers in the control region, zero on every rank when any rank returns.
- * Collective, matched by order: every rank creates its communicators and unnamed windows in the same order. */
-CCO_API cco_status cco_comm_create(cco_group* group, const cco_comm_options* options, cco_comm** comm);
+/* Makes a device communicator: signals and barriers in the control region, zero on every rank when
+ * any rank returns. Collective, matched by order: every rank creates its communicators and unnamed
+ * windows in the same order. */
+CCO_API cco_status cco_comm_create(cco_group* group, const cco_comm_options* options,
+                                   cco_comm** comm);
 
 /* Kernels that use it must have ended. Local. */
 CCO_API void cco_comm_destroy(cco_comm* comm);

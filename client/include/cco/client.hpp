@@ -1,8 +1,8 @@
 // C++ owners over cco.h: header-only, C++17, nothing but the standard library.
 //
-// Each class owns one handle: empty after default construction and after being moved from; its destructor ends what it
-// owns. create() is cco_*_create(): it returns the status, and on failure leaves `*result` alone. Errors in full:
-// cco_error_message(), or or_throw().
+// Each class owns one handle: empty after default construction and after being moved from; its
+// destructor ends what it owns. create() is cco_*_create(): it returns the status, and on failure
+// leaves `*result` alone. Errors in full: cco_error_message(), or or_throw().
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class Error : public std::runtime_error {
   int32_t rank_;
 };
 
-/// For callers who prefer exceptions; the library itself never throws. On the thread that made the call.
+/// For callers who prefer exceptions; the library itself never throws. On the thread that made the
+/// call.
 inline void or_throw(cco_status status) {
   if (status != CCO_OK) throw Error(status, cco_error_message(), cco_error_rank());
 }
@@ -95,12 +96,13 @@ class Group {
     const char* gpu_uuid = nullptr;             ///< The same by UUID; null: `device` counts.
     const char* name = nullptr;                 ///< Or unique_id; neither: the launcher's job.
     const cco_unique_id* unique_id = nullptr;
-    uint64_t slot_bytes = 0;                    ///< 0: the largest GPU's memory rounded up.
-    uint32_t timeout_ms = 0;                    ///< 0: one minute.
+    uint64_t slot_bytes = 0;  ///< 0: the largest GPU's memory rounded up.
+    uint32_t timeout_ms = 0;  ///< 0: one minute.
   };
 
   /// Collective.
-  [[nodiscard]] static cco_status create(const Client& client, const Options& options, Group* result) {
+  [[nodiscard]] static cco_status create(const Client& client, const Options& options,
+                                         Group* result) {
     cco_group_options raw{};
     raw.struct_size = sizeof raw;
     raw.rank = options.rank;
@@ -147,8 +149,8 @@ class Window {
   };
 
   /// Collective. With a null or empty name matched by order.
-  [[nodiscard]] static cco_status create(const Group& group, const char* name, const Options& options,
-                                         Window* result) {
+  [[nodiscard]] static cco_status create(const Group& group, const char* name,
+                                         const Options& options, Window* result) {
     const cco_window_options raw = raw_options(options);
     cco_window* made = nullptr;
     const cco_status status = cco_window_create(group.get(), name, &raw, &made);
@@ -163,7 +165,8 @@ class Window {
   };
 
   /// Collective: a window of memory that each rank already has.
-  [[nodiscard]] static cco_status register_memory(const Group& group, const char* name, const Options& options,
+  [[nodiscard]] static cco_status register_memory(const Group& group, const char* name,
+                                                  const Options& options,
                                                   const ExternalMemory& memory, Window* result) {
     const cco_window_options raw = raw_options(options);
     const cco_external_memory raw_memory{sizeof raw_memory, memory.fd, memory.allocation_bytes,
@@ -184,7 +187,8 @@ class Window {
   }
   /// Address of `offset_bytes` in an LSA rank's copy.
   template <typename T>
-  [[nodiscard]] cco_status get_address(uint32_t lsa_rank, uint64_t offset_bytes, T** address) const {
+  [[nodiscard]] cco_status get_address(uint32_t lsa_rank, uint64_t offset_bytes,
+                                       T** address) const {
     void* found = nullptr;
     const cco_status status = cco_window_get_address(get(), lsa_rank, offset_bytes, &found);
     if (status == CCO_OK) *address = static_cast<T*>(found);
@@ -196,7 +200,8 @@ class Window {
 
  private:
   static cco_window_options raw_options(const Options& options) {
-    return {sizeof(cco_window_options), options.timeout_ms, options.size_bytes, options.alignment_bytes};
+    return {sizeof(cco_window_options), options.timeout_ms, options.size_bytes,
+            options.alignment_bytes};
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;
@@ -213,7 +218,8 @@ class Comm {
 
   /// Collective, matched by order.
   [[nodiscard]] static cco_status create(const Group& group, const Options& options, Comm* result) {
-    const cco_comm_options raw{sizeof raw, options.signal_count, options.barrier_count, options.timeout_ms};
+    const cco_comm_options raw{sizeof raw, options.signal_count, options.barrier_count,
+                               options.timeout_ms};
     cco_comm* made = nullptr;
     const cco_status status = cco_comm_create(group.get(), &raw, &made);
     if (status == CCO_OK) result->handle_ = detail::Owner<cco_comm, cco_comm_destroy>(made);
@@ -221,7 +227,9 @@ class Comm {
   }
 
   /// For kernels, by value; valid while this communicator is.
-  [[nodiscard]] cco_status get_device(cco_device_comm* device) const { return cco_comm_get_device(get(), device); }
+  [[nodiscard]] cco_status get_device(cco_device_comm* device) const {
+    return cco_comm_get_device(get(), device);
+  }
 
   explicit operator bool() const { return get() != nullptr; }
   cco_comm* get() const { return handle_.get(); }

@@ -112,9 +112,9 @@ TEST_F(CApi, OneRankFromAttachToLeave) {
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(words.abort_word), CCO_ABORT_WORD(CCO_ABORT_REQUESTED, 0));
 }
 
-// Goal    sequences count what ended well; an attempt without an answer repeats its request id, one
-// with does not. Method  fail a barrier and an unnamed window once each way, and read what the
-// daemon was sent.
+// Goal    sequences count what ended well; an attempt without an answer repeats its request id,
+//         one with does not.
+// Method  fail a barrier and an unnamed window once each way, and read what the daemon was sent.
 TEST_F(CApi, SequencesAdvanceOnSuccessOnly) {
   attach_and_join();
   const size_t before = daemon_.requests<v1::BarrierRequest>().size();
@@ -153,7 +153,7 @@ TEST_F(CApi, SequencesAdvanceOnSuccessOnly) {
 }
 
 // Goal    handles end in any order, twice, through their parents, and the daemon is told what it
-// needs to know.
+//         needs to know.
 TEST_F(CApi, DestroyInAnyOrder) {
   attach_and_join();
   const cco_window_options options{sizeof options, 0, 64, 0};
@@ -211,7 +211,8 @@ TEST_F(CApi, StructSizes) {
 }
 
 // Goal    a join that fails at any step leaves no fd behind, leaves the group, and says what was
-// wrong. Method  spoil each part of the daemon's answers in turn.
+//         wrong.
+// Method  spoil each part of the daemon's answers in turn.
 TEST_F(CApi, FailedJoinLeavesNothing) {
   attach();
   struct Case {
@@ -278,7 +279,7 @@ TEST_F(CApi, FailedJoinLeavesNothing) {
 }
 
 // Goal    a window that cannot be built here is given up, and the next unnamed one takes the next
-// number.
+//         number.
 TEST_F(CApi, FailedWindowIsGivenUp) {
   attach_and_join();
   daemon_.change_window = [](v1::CreateWindowResponse* response) {
@@ -322,8 +323,9 @@ TEST_F(CApi, BadOptions) {
 }
 
 // Goal    memory of the caller's own becomes a window, at an offset, without a copy; what is no
-// such memory is refused. Method  a sealed memfd with bytes in it; then wrong ranges and
-// descriptors; then look for leaked fds.
+//         such memory is refused.
+// Method  a sealed memfd with bytes in it; then wrong ranges and descriptors; then look for leaked
+//         fds.
 TEST_F(CApi, ExternalMemory) {
   attach_and_join();
   const uint64_t size = 128 << 10;
@@ -383,7 +385,8 @@ TEST_F(CApi, ExternalMemoryOffStride) {
 }
 
 // Goal    a second call that is matched by order is refused while one waits; named windows are not
-// held up. Method  block a barrier in the daemon, and make both from another thread.
+//         held up.
+// Method  block a barrier in the daemon, and make both from another thread.
 TEST_F(CApi, OneOrderedCallAtATime) {
   attach_and_join();
   std::mutex mutex;
@@ -417,7 +420,7 @@ TEST_F(CApi, OneOrderedCallAtATime) {
 }
 
 // Goal    ending many things beside a daemon that does not answer takes one time-out, not one for
-// each.
+//         each.
 TEST_F(CApi, DestroyIsBoundedWhenTheDaemonIsSilent) {
   attach(50);
   ASSERT_EQ(join(), CCO_OK) << cco_error_message();

@@ -1,7 +1,6 @@
 // Goal    client.hpp is C++17 and needs nothing but the shared library.
 // Method  this file is compiled as C++17, linked against libcco_client.so alone, and run; owners
-// are moved, and a static
-//         one ends after main().
+//         are moved, and a static one ends after main().
 #include <cstring>
 #include <type_traits>
 

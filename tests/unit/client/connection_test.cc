@@ -41,8 +41,8 @@ TEST(Connection, OpensASession) {
   EXPECT_TRUE(get_node(**connection).ok());
 }
 
-// Goal    a daemon that is not there, and a path that cannot be one, are told apart and say what to
-// do.
+// Goal    a daemon that is not there, and a path that cannot be one, are told apart and say what
+//         to do.
 TEST(Connection, NoDaemon) {
   expect_text(Connection::open("/tmp/cco-no-such-directory/memd.sock", kPatient).status(),
               absl::StatusCode::kUnavailable,
@@ -59,8 +59,8 @@ TEST(Connection, NoDaemon) {
 }
 
 // Goal    a daemon that has been stopped ends every kind of call in time, and the text names
-// socket, time and guess. Method  a daemon that answers no hello; one that blocks a call; one that
-// redeems nothing.
+//         socket, time and guess.
+// Method  a daemon that answers no hello; one that blocks a call; one that redeems nothing.
 TEST(Connection, SilentDaemonEndsInDeadlineExceeded) {
   const auto start = std::chrono::steady_clock::now();
   FakeDaemon daemon;
@@ -105,8 +105,8 @@ TEST(Connection, LateAnswersAreSkipped) {
   expect_text((*connection)->redeem("second").status(), absl::StatusCode::kNotFound, {"second"});
 }
 
-// Goal    a daemon that dies, before a call or in the middle of one, ends the call with UNAVAILABLE
-// at once.
+// Goal    a daemon that dies, before a call or in the middle of one, ends the call with
+//         UNAVAILABLE at once.
 TEST(Connection, DeadDaemonEndsInUnavailable) {
   FakeDaemon daemon;
   const auto connection = Connection::open(daemon.socket_path(), kPatient);
@@ -128,8 +128,8 @@ TEST(Connection, DeadDaemonEndsInUnavailable) {
 }
 
 // Goal    answers that are no answers are refused with a text that says so, and cost no fd.
-// Method  a welcome that is too short, of another type, or an error; a grant without fd; an unknown
-// code.
+// Method  a welcome that is too short, of another type, or an error; a grant without fd; an
+//         unknown code.
 TEST(Connection, NonsenseOnTheFdChannel) {
   struct Case {
     FdFrame answer;

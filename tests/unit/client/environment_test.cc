@@ -78,7 +78,8 @@ TEST(Environment, EveryLauncher) {
 }
 
 // Goal    a variable that is set and wrong is an error that names it and its value; nothing falls
-// back. Method  break every variable in every way, and look for both in the message.
+//         back.
+// Method  break every variable in every way, and look for both in the message.
 TEST(Environment, WrongVariablesAreNamed) {
   struct Bad {
     Values variables;
@@ -131,7 +132,8 @@ TEST(Environment, NoLauncher) {
 }
 
 // Goal    a job's name that is too long is shortened to the same on every rank, and to another for
-// another job. Method  two long names that differ in their last byte.
+//         another job.
+// Method  two long names that differ in their last byte.
 TEST(Environment, LongJobNamesAreHashed) {
   const auto job = [](char last) {
     Values variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}};

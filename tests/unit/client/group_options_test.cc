@@ -33,7 +33,7 @@ void expect_refused(const cco_group_options& options,
 }
 
 // Goal    the caller's word counts before the launcher's, and the launcher's is used exactly where
-// it is asked for.
+//         it is asked for.
 TEST(GroupOptions, CallerThenLauncher) {
   cco_group_options given = options();
   auto resolved = resolve_group_options(given, kDevices, launched());

@@ -15,7 +15,7 @@ std::string refusal(const HandleTable& table, HandleKind kind, uint64_t token) {
 
 // Goal    a live handle of the right kind is found, and everything else is named for what it is.
 // Method  ask one table for null, freed, wrong-kind, foreign and made-up tokens, real pointers
-// among them.
+//         among them.
 TEST(HandleTable, NamesWhatAWrongHandleIs) {
   HandleTable table(5);
   HandleTable other_library(6);
@@ -40,7 +40,7 @@ TEST(HandleTable, NamesWhatAWrongHandleIs) {
 
 // Goal    the end of a handle is the end of everything below it, once, children first.
 // Method  a client with two groups and three windows: end one group, then the client, then both
-// again.
+//         again.
 TEST(HandleTable, RemoveTakesTheSubtree) {
   HandleTable table(0);
   const auto make = [] { return std::make_shared<int>(0); };

@@ -8,7 +8,7 @@ namespace cco::client {
 namespace {
 
 // Goal    an attempt repeats an id exactly if the last one at the same call was left without an
-// answer.
+//         answer.
 TEST(RequestIds, RepeatedOnlyAfterNoAnswer) {
   RequestIds ids;
   const absl::Status unknown = absl::DeadlineExceededError("not answered");

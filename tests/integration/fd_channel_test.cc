@@ -53,6 +53,10 @@ class Channel {
     }
     ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
   }
+  /// False: the daemon takes no more at the moment.
+  bool try_send(const std::string& bytes) {
+    return ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+  }
   absl::StatusOr<FdFrame> receive() {
     const absl::Status ready = wait_readable(socket_, patience());
     if (!ready.ok()) return ready;
@@ -184,6 +188,19 @@ TEST_F(FdChannelTest, GoneBeforeTheAnswer) {
     Channel channel(daemon->socket_path());
     channel.send(frame({}));
     channel.send(frame({.type = 2, .payload_bytes = 16}, std::string(16, 'x')));
+  }
+}
+
+// Goal    a client that never reads its answers blocks nobody.
+// Method  it asks until its socket is full, twice over; others attach meanwhile.
+TEST_F(FdChannelTest, NeverReads) {
+  Channel channel(daemon->socket_path());
+  channel.hello();
+  const std::string ask = frame({.type = 2, .payload_bytes = 16}, std::string(16, 'x'));
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 5000 && channel.try_send(ask); ++i) {
+    }
+    attach();
   }
 }
 

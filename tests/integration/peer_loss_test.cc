@@ -222,6 +222,29 @@ TEST_F(PeerLossTest, QuarantinedUntilExit) {
   EXPECT_TRUE(nothing_left());
 }
 
+// Goal    a process that is frozen delays nobody but its own group.
+// Method  one rank of two is stopped in a group; eight processes form other groups meanwhile; the
+//         frozen one goes on where it was.
+TEST_F(PeerLossTest, FrozenProcess) {
+  const RankBody body = [](Rank& rank) {
+    const Client client = test::attach(rank);
+    const Group group = join(client, rank, rank.argument.c_str());
+    rank.say("ready");
+    rank.hear();
+    EXPECT_TRUE(succeeded(group.barrier()));
+  };
+  Ranks frozen(2, body, ranks("frozen"));
+  for (const std::string& text : frozen.hear_all()) EXPECT_EQ(text, "ready");
+  frozen.signal(1, SIGSTOP);
+  frozen.tell_all("go");
+  Ranks others(8, body, ranks("others"));
+  for (const std::string& text : others.hear_all()) EXPECT_EQ(text, "ready");
+  others.tell_all("go");
+  others.expect_success();
+  frozen.signal(1, SIGCONT);
+  frozen.expect_success();
+}
+
 // Goal    groups that lose all members at once leave nothing.
 // Method  eight processes in two groups, all killed together, with windows.
 TEST_F(PeerLossTest, AllKilledAtOnce) {

@@ -46,6 +46,8 @@ class NodeTest : public ::testing::Test {
   void TearDown() override {
     if (watch == nullptr) return;
     EXPECT_TRUE(nothing_left()) << daemon->log();
+    watch.reset();
+    EXPECT_EQ(daemon->stop(), 0) << daemon->log();  // A sanitizer has its say at the end.
   }
   /// For tests that end the daemon themselves.
   void forget_daemon() { watch.reset(); }

@@ -82,8 +82,7 @@ typedef struct cco_device_comm {
 /* The abort word: 0 while all is well, then one final value for the life of the group. */
 #define CCO_ABORT_NONE 0u
 #define CCO_ABORT_PEER_LOST 1u /* a rank's process or connection is gone */
-#define CCO_ABORT_REQUESTED \
-  2u /* somebody called for it: cco_group_abort(), ccoctl, or a rank that left early */
+#define CCO_ABORT_REQUESTED 2u /* somebody called for it: cco_group_abort() or ccoctl */
 #define CCO_ABORT_REASON(word) ((uint32_t)((word)&0xffffffffu))
 #define CCO_ABORT_RANK(word) \
   ((uint32_t)((word) >> 32)) /* world rank that was lost, or that asked */

@@ -13,11 +13,12 @@ namespace cco::device::impl {
 using Word4 = uint32_t __attribute__((may_alias));
 using Word1 = unsigned char;
 
-/// Copies `count` words; neighbouring threads touch neighbouring words. Eight loads are in flight
-/// per thread before the first store.
+/// Copies `count` words; neighbouring threads touch neighbouring words. Four loads are in flight
+/// per thread before the first store: on one H200, 264 blocks of 512 threads, eight took 2.7 %
+/// longer.
 template <typename Word, typename C>
 CCO_DEVICE void copy_words(C coop, void* destination, const void* source, uint64_t count) {
-  constexpr uint32_t kUnroll = 8;
+  constexpr uint32_t kUnroll = 4;
   Word* const to = static_cast<Word*>(destination);
   const Word* const from = static_cast<const Word*>(source);
   const uint64_t step = coop.size();

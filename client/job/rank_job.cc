@@ -37,7 +37,18 @@ absl::Status RankJob::run() {
   return status;
 }
 
+// Before any kernel waits: loading may have to wait until the device is idle.
+absl::Status RankJob::load_kernels() {
+  GpuContext& context = rank_.context();
+  CCO_ASSIGN_OR_RETURN(exchange_, context.load(kernels::main_job(), "exchange"));
+  CCO_ASSIGN_OR_RETURN(route_, context.load(kernels::main_job(), "route"));
+  CCO_ASSIGN_OR_RETURN(combine_, context.load(kernels::main_job(), "combine"));
+  CCO_ASSIGN_OR_RETURN(put_, context.load(kernels::bench(), "lsa_put"));
+  return absl::OkStatus();
+}
+
 absl::Status RankJob::run_all() {
+  CCO_RETURN_IF_ERROR(load_kernels());
   // Two slots: before the work, and after it.
   CCO_ASSIGN_OR_RETURN(const Window window,
                        rank_.create_window(2 * sizeof(RankSummary), "summaries"));
@@ -71,12 +82,10 @@ absl::Status RankJob::exchange() {
 
 absl::Status RankJob::send_by_kernel(const Window& window, uint64_t round, double* elapsed_us) {
   GpuStream& stream = rank_.stream();
-  CCO_ASSIGN_OR_RETURN(const GpuFunction kernel,
-                       rank_.context().load(kernels::main_job(), "exchange"));
   CCO_ASSIGN_OR_RETURN(const cco_window_device device, Rank::descriptor(window));
   rank_.results().reset();
   CCO_RETURN_IF_ERROR(stream.mark(0));
-  CCO_RETURN_IF_ERROR(launch(stream, kernel, {rank_.size(), options_.threads, 0}, rank_.comm(),
+  CCO_RETURN_IF_ERROR(launch(stream, exchange_, {rank_.size(), options_.threads, 0}, rank_.comm(),
                              device, options_.chunk_bytes, round, deadline_ns(),
                              rank_.results().device_address()));
   CCO_RETURN_IF_ERROR(stream.mark(1));
@@ -88,7 +97,6 @@ absl::Status RankJob::send_by_kernel(const Window& window, uint64_t round, doubl
 
 absl::Status RankJob::put_plainly(const Window& window, uint64_t round, double* elapsed_us) {
   GpuStream& stream = rank_.stream();
-  CCO_ASSIGN_OR_RETURN(const GpuFunction kernel, rank_.context().load(kernels::bench(), "lsa_put"));
   CCO_ASSIGN_OR_RETURN(const cco_window_device device, Rank::descriptor(window));
   std::vector<uint8_t> chunk(options_.chunk_bytes);
   for (uint64_t i = 0; i < chunk.size(); ++i) {
@@ -100,7 +108,7 @@ absl::Status RankJob::put_plainly(const Window& window, uint64_t round, double* 
   CCO_RETURN_IF_ERROR(stream.mark(0));
   for (uint32_t peer = 0; peer < rank_.size(); ++peer) {
     const uint64_t offset = rank_.rank() * options_.chunk_bytes;
-    CCO_RETURN_IF_ERROR(launch(stream, kernel, {rank_.size(), options_.threads, 0}, device, peer,
+    CCO_RETURN_IF_ERROR(launch(stream, put_, {rank_.size(), options_.threads, 0}, device, peer,
                                offset, source_offset(), options_.chunk_bytes));
   }
   CCO_RETURN_IF_ERROR(stream.mark(1));
@@ -149,18 +157,15 @@ absl::Status RankJob::route() {
 
 absl::Status RankJob::route_once(const Window& window, uint64_t round, double* elapsed_us) {
   GpuStream& stream = rank_.stream();
-  GpuContext& context = rank_.context();
-  CCO_ASSIGN_OR_RETURN(const GpuFunction route, context.load(kernels::main_job(), "route"));
-  CCO_ASSIGN_OR_RETURN(const GpuFunction combine, context.load(kernels::main_job(), "combine"));
   CCO_ASSIGN_OR_RETURN(const cco_window_device device, Rank::descriptor(window));
   const uint64_t token_count = my_tokens().size();
   const LaunchShape shape{rank_.size(), options_.threads, 0};
   rank_.results().reset();
   CCO_RETURN_IF_ERROR(stream.mark(0));
-  CCO_RETURN_IF_ERROR(launch(stream, route, shape, rank_.comm(), device, tokens_max(), token_count,
+  CCO_RETURN_IF_ERROR(launch(stream, route_, shape, rank_.comm(), device, tokens_max(), token_count,
                              round, deadline_ns(), rank_.results().device_address()));
   CCO_RETURN_IF_ERROR(
-      launch(stream, combine, shape, rank_.comm(), device, tokens_max(), token_count));
+      launch(stream, combine_, shape, rank_.comm(), device, tokens_max(), token_count));
   CCO_RETURN_IF_ERROR(stream.mark(1));
   CCO_RETURN_IF_ERROR(stream.synchronize());
   CCO_RETURN_IF_ERROR(rank_.results().check(absl::StrCat("routing, round ", round)));

@@ -47,6 +47,7 @@ class RankJob {
 
  private:
   absl::Status run_all();
+  absl::Status load_kernels();
   absl::Status exchange();
   absl::Status send_by_kernel(const Window& window, uint64_t round, double* elapsed_us);
   absl::Status put_plainly(const Window& window, uint64_t round, double* elapsed_us);
@@ -62,6 +63,10 @@ class RankJob {
 
   Rank& rank_;
   const JobOptions& options_;
+  GpuFunction exchange_;
+  GpuFunction route_;
+  GpuFunction combine_;
+  GpuFunction put_;
   RankSummary summary_{};
   std::vector<RankSummary> summaries_;
 };

@@ -15,8 +15,8 @@ endif()
 
 # `pkg-config --static` walks Abseil's graph for 13 s and misses c-ares, hence a fixed list, with the package of each.
 set(archives
-  grpc++_unsecure libgrpc++-dev  grpc_unsecure libgrpc-dev  gpr libgrpc-dev  address_sorting libgrpc-dev  upb libgrpc-dev
-  re2 libre2-dev  cares libc-ares-dev  z zlib1g-dev  protobuf libprotobuf-dev  absl_base libabsl-dev)
+  grpc++_unsecure libgrpc++-dev  grpc_unsecure libgrpc-dev  gpr libgrpc-dev  address_sorting libgrpc-dev
+  upb libgrpc-dev  re2 libre2-dev  cares libc-ares-dev  z zlib1g-dev  protobuf libprotobuf-dev  absl_base libabsl-dev)
 set(grpc_archives "")
 set(missing_archives "")
 while(archives)

@@ -30,10 +30,13 @@ done
 library=$(find "$prefix" -name libcco_client.so.0 -print -quit)
 [ -n "$library" ] || fail "not installed: libcco_client.so.0"
 export PKG_CONFIG_PATH=${library%/*}/pkgconfig
-if readelf -d "$prefix"/bin/* "$library" | grep -E 'R(UN)?PATH' | grep -F "$build"; then fail "a path of the build tree"; fi
+if readelf -d "$prefix"/bin/* "$library" | grep -E 'R(UN)?PATH' | grep -F "$build"; then
+  fail "a path of the build tree"
+fi
 
 consumer=$source/tests/install/consumer
-cmake -S "$consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" > "$work/cmake.log"
+cmake -S "$consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" \
+  > "$work/cmake.log"
 cmake --build "$work/consumer" >> "$work/cmake.log"
 read -ra flags <<< "$(pkg-config --cflags --libs cco)"
 "$compiler" -std=c++20 -Wall -Wextra -Werror "$consumer/main.cc" -pthread "${flags[@]}" -Wl,-rpath,"${library%/*}" \

@@ -10,6 +10,7 @@ import arrows
 import source
 
 LINE_COLUMNS = 100
+SCRIPT_COLUMNS = 120  # Scripts, CMake and proto.
 FILE_LINES = 600
 FUNCTION_LINES = 70
 
@@ -35,7 +36,7 @@ def check_lines(root):
         if not (source.is_code(path) or source.is_script(root, path) or path.suffix in {".proto", ".cmake"}
                 or path.name == "CMakeLists.txt"):
             continue
-        limit = 120 if path.suffix in {".proto", ".cmake", ".txt", ""} or path.suffix in source.SCRIPT else LINE_COLUMNS
+        limit = LINE_COLUMNS if source.is_code(path) else SCRIPT_COLUMNS
         for number, line in enumerate(source.read(root, path).split("\n"), 1):
             if len(line) > limit:
                 yield path, number, f"{len(line)} columns, {limit} are allowed"

@@ -23,7 +23,8 @@ systemd-analyze security --offline=true --threshold=20 --no-pager "$work/cco-mem
   { cat "$work/score" >&2; exit 1; }
 
 has() {  # has <section> <line>
-  awk -v section="[$1]" -v line="$2" '/^\[/ { now = $0 } now == section && $0 == line { found = 1 } END { exit !found }' "$unit" ||
+  awk -v section="[$1]" -v line="$2" \
+    '/^\[/ { now = $0 } now == section && $0 == line { found = 1 } END { exit !found }' "$unit" ||
     { echo "$unit: [$1] lacks $2" >&2; exit 1; }
 }
 has Unit StartLimitIntervalSec=60  # In [Service] systemd ignores it.

@@ -92,7 +92,8 @@ EVERYWHERE = [
     (r"#\s*include\s*<(format|expected)>", "g++ 12 has no such header"),
 ]
 LIBRARIES = ("client/base/", "client/src/", "client/include/", "device/", "daemon/core/", "daemon/ports/")
-IN_LIBRARIES = [(r"\b(printf|puts|putchar|fprintf|fputs|cout|cerr|clog)\b", "prints: libraries return, they do not log"),
+IN_LIBRARIES = [(r"\b(printf|puts|putchar|fprintf|fputs|cout|cerr|clog)\b",
+                 "prints: libraries return, they do not log"),
                 (r"\b(exit|_exit|quick_exit)\s*\(", "ends the process")]
 EXCEPTIONS = {  # What a process says before it aborts.
     ("client/base/assert.cc", "prints"),

@@ -60,8 +60,8 @@ absl::StatusOr<uint32_t> parse_mode(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, mode, 8);
   if (error == std::errc() && rest == end && mode <= 0777) return mode;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "socket_mode is '", text, "'; it takes octal digits up to 0777, as \"0660\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("socket_mode is '", text, "'; it takes octal digits up to 0777, as \"0660\""));
 }
 
 absl::Status read_limits(const v1::Limits& from, Limits* to) {

@@ -15,17 +15,9 @@
 #include "daemon/core/limits.h"
 #include "daemon/core/request_log.h"
 #include "daemon/ports/executor.h"
+#include "daemon/ports/identity.h"
 
 namespace cco::memd {
-
-/// A process as the kernel described it. `pid` is in the daemon's namespace; 0: not visible there.
-struct Identity {
-  uint32_t uid = 0;
-  uint32_t gid = 0;
-  int64_t pid = 0;
-  bool is_operator = false;
-  friend bool operator==(const Identity&, const Identity&) = default;
-};
 
 struct Session {
   SessionId id{};

@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "client/base/unique.h"
-#include "daemon/core/session_table.h"
+#include "daemon/ports/identity.h"
 
 namespace cco::memd {
 

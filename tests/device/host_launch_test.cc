@@ -74,7 +74,8 @@ TEST(HostLaunchDeathTest, TooManyThreadsIsAnError) {
     setrlimit(RLIMIT_AS, &limit);
     entered = 0;
     try {
-      launch_on_host({4, 1024, 0}, [](void**) { ++entered; }, nullptr);
+      launch_on_host(
+          {4, 1024, 0}, [](void**) { ++entered; }, nullptr);
     } catch (const std::system_error& error) {
       std::fprintf(stderr, "entered=%u %s", entered.load(), error.what());
     }

@@ -3,10 +3,10 @@
 
 #include "cco/device.hpp"
 
-using namespace cco::device;
-namespace shape = cco::conformance;
-
+namespace cco::device {
 namespace {
+
+namespace shape = ::cco::conformance;
 
 /// Cells of this group: groups share them out.
 template <typename C>
@@ -58,3 +58,5 @@ CCO_KERNEL void meet_together(DeviceComm comm, uint32_t barrier, uint64_t deadli
 }
 
 CCO_KERNEL_TABLE(conformance, copy_cells, wait_together, meet_together);
+
+}  // namespace cco::device

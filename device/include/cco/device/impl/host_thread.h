@@ -91,6 +91,6 @@ struct Thread {
 /// One per thread and process, whichever library asks: a kernel in the program may be launched by
 /// libcco_client.so. Hence the visibility and the C name.
 extern "C" {
-inline thread_local
-    __attribute__((visibility("default"))) cco::device::host::Thread cco_host_thread;
+inline thread_local __attribute__((visibility("default")))
+cco::device::host::Thread cco_host_thread;
 }

@@ -105,8 +105,9 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
           "): rank ", rank, " cannot join it. Wait until it has ended, or take another name")));
     }
   }
-  const std::pair<uint32_t, std::string> key{
-      uid, absl::StrCat(request.name.empty() ? "#" : "", request.name, request.unique_id)};
+  const std::pair<uint32_t, std::string> key{uid, request.name.empty()
+                                                      ? absl::StrCat("id ", request.unique_id)
+                                                      : absl::StrCat("name ", request.name)};
   auto forming = forming_.find(key);
   if (forming == forming_.end()) {
     if (groups_.size() + forming_.size() >= options_.limits.groups) {

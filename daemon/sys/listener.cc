@@ -25,21 +25,34 @@ absl::Status failure(const std::string& what, const std::string& path) {
                    ". Does the directory exist, and may this user write there?"));
 }
 
+// Whether `path` still leads to the file behind `fd`: a daemon that ends removes its lock file.
+bool is_same_file(const UniqueFd& fd, const std::string& path) {
+  struct stat ours {};
+  struct stat there {};
+  return ::fstat(fd.get(), &ours) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+}
+
 absl::StatusOr<UniqueFd> take_lock(const std::string& path) {
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
-  if (!lock) return failure("open the lock file", path);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    char pid[32] = {};
-    const ssize_t size = ::pread(lock.get(), pid, sizeof pid - 1, 0);
-    return absl::AlreadyExistsError(
-        absl::StrCat("another cco-memd (pid ", size > 0 ? std::string(pid, size) : "unknown",
-                     ") holds ", path, ". Stop it, or choose another socket_path"));
+  constexpr int kTries = 100;  // Each one more daemon that ended just now.
+  for (int i = 0; i < kTries; ++i) {
+    UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+    if (!lock) return failure("open the lock file", path);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      char pid[32] = {};
+      const ssize_t size = ::pread(lock.get(), pid, sizeof pid - 1, 0);
+      return absl::AlreadyExistsError(
+          absl::StrCat("another cco-memd (pid ", size > 0 ? std::string(pid, size) : "unknown",
+                       ") holds ", path, ". Stop it, or choose another socket_path"));
+    }
+    if (!is_same_file(lock, path)) continue;
+    const std::string pid = absl::StrCat(::getpid());
+    if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+      return failure("write the lock file", path);
+    }
+    return lock;
   }
-  const std::string pid = absl::StrCat(::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-    return failure("write the lock file", path);
-  }
-  return lock;
+  return absl::UnavailableError(absl::StrCat(path, " was removed under us ", kTries, " times"));
 }
 
 // A stale socket is replaced, a live one never: with the lock held, whoever still listens is not

@@ -55,7 +55,7 @@ SEQUENCES = {
     "poll_then_acquire": ("load", "load_wait", "inv", "inv_l1"),
     "store_release_gpu": ("dev_wb", "wait", "dev_store"),
     "load_acquire_gpu": ("dev_load", "load_wait", "dev_inv"),
-    "put_block": ("load16",) * 8 + ("store16",) * 8,
+    "put_block": ("load16",) * 4 + ("store16",) * 4,
     "put_and_signal": ("store16", "drain", "barrier", "wb", "wait", "add"),
     "meet": ("drain", "barrier", "wb", "wait", "store", "load", "load_wait", "inv"),
 }
@@ -70,7 +70,7 @@ PTX_SEQUENCES = {
     "poll_then_acquire": (r"ld\.relaxed\.sys\.global\.u64", r"fence\.acquire\.sys"),
     "store_release_gpu": (r"st\.release\.gpu",),
     "load_acquire_gpu": (r"ld\.acquire\.gpu",),
-    "put_block": (r"ld(\.global)?\.v4\.[bu]32",) * 8 + (r"st(\.global)?\.v4\.[bu]32",) * 8,
+    "put_block": (r"ld(\.global)?\.v4\.[bu]32",) * 4 + (r"st(\.global)?\.v4\.[bu]32",) * 4,
     "put_and_signal": (r"st(\.global)?\.v4\.[bu]32", r"bar\.sync", r"red\.release\.sys"),
     "meet": (r"bar\.sync", r"fence\.release\.sys", r"st\.relaxed\.sys", r"ld\.relaxed\.sys",
              r"fence\.acquire\.sys", r"bar\.red\.or"),

@@ -109,7 +109,10 @@ class StuckDriver final : public GpuDriver {
   std::string version() const override { return real_.version(); }
   const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size, MemoryKind kind) override {
-    if (device == 0) gate.get_future().wait();
+    if (device == 0) {
+      entered.set_value();
+      gate.get_future().wait();
+    }
     return real_.allocate(device, size, kind);
   }
   absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override {
@@ -130,6 +133,7 @@ class StuckDriver final : public GpuDriver {
   absl::StatusOr<std::unique_ptr<GpuContext>> open(int device) override {
     return real_.open(device);
   }
+  std::promise<void> entered;
   std::promise<void> gate;
 
  private:
@@ -152,6 +156,7 @@ TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
     order += "stuck ";
     loop->quit();
   });
+  driver.entered.get_future().wait();
   workers.allocate(1, 64 << 10, MemoryKind::kData, [&](absl::StatusOr<SlabMemory> memory) {
     EXPECT_TRUE(memory.ok()) << memory.status();
     order += "free ";

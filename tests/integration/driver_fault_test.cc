@@ -12,6 +12,7 @@
 #include "tests/support/faulty_gpu_driver.h"
 #include "tests/support/node_watch.h"
 #include "tests/support/patience.h"
+#include "tests/support/stuck_gpu_driver.h"
 
 namespace cco::test {
 namespace {
@@ -38,63 +39,12 @@ cco_status join(const Client& client, uint32_t rank, uint32_t size, int device, 
       group);
 }
 
-// Passes everything on, but allocations on one device wait until they are let through.
-class StuckDriver final : public GpuDriver {
- public:
-  StuckDriver(GpuDriver& real, int device) : real_(real), device_(device) {}
-  void let_through() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-
-  std::string_view name() const override { return real_.name(); }
-  std::string version() const override { return real_.version(); }
-  const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
-  absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override {
-    if (device == device_) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      opened_.wait(lock, [this] { return open_; });
-    }
-    return real_.allocate(device, size_bytes, kind);
-  }
-  absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override {
-    return real_.export_fd(memory);
-  }
-  absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) override {
-    return real_.import_fd(device, fd, size_bytes);
-  }
-  absl::StatusOr<VaRange> reserve(int device, uint64_t size, uint64_t alignment) override {
-    return real_.reserve(device, size, alignment);
-  }
-  absl::StatusOr<GpuMapping> map(uint64_t address, const GpuMemory& memory) override {
-    return real_.map(address, memory);
-  }
-  absl::Status set_access(const GpuMapping& mapping, int device, Access access) override {
-    return real_.set_access(mapping, device, access);
-  }
-  absl::StatusOr<std::unique_ptr<GpuContext>> open(int device) override {
-    return real_.open(device);
-  }
-
- private:
-  void release(GpuAllocationId) noexcept override {}  // Objects belong to `real_`.
-  void free_range(uint64_t, uint64_t) noexcept override {}
-  void unmap(uint64_t, uint64_t) noexcept override {}
-
-  GpuDriver& real_;
-  const int device_;
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
-
 // Goal    a GPU that does not answer delays nobody who does not need it; those who do are told.
 // Method  GPU 1 hangs in its driver while a group with it forms; groups elsewhere form, work and
 //         end; the ranks that wait get their time-out; then the GPU answers, and nothing is left.
 TEST(StuckGpu, DelaysNobodyElse) {
   const std::unique_ptr<HostDriver> host = open_host();
-  StuckDriver driver(*host, 1);
+  StuckGpuDriver driver(*host, 1);
   {
     EmbeddedDaemon daemon(driver, config());
     NodeWatch watch(daemon.socket_path());
@@ -141,7 +91,7 @@ TEST(StuckGpu, DelaysNobodyElse) {
 // Method  as above, but the client goes away before the GPU answers.
 TEST(StuckGpu, ClientGoesMeanwhile) {
   const std::unique_ptr<HostDriver> host = open_host();
-  StuckDriver driver(*host, 1);
+  StuckGpuDriver driver(*host, 1);
   {
     EmbeddedDaemon daemon(driver, config());
     NodeWatch watch(daemon.socket_path());

@@ -11,7 +11,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <future>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +23,7 @@
 #include "daemon/sys/memfd_notice_board.h"
 #include "daemon/sys/peer.h"
 #include "device/runtime/host_driver.h"
+#include "tests/support/stuck_gpu_driver.h"
 
 namespace cco::memd {
 namespace {
@@ -101,53 +101,11 @@ TEST(EventLoop, WatchMayRemoveItself) {
   EXPECT_EQ(calls, 1);
 }
 
-/// A host driver whose device 0 answers only when told to.
-class StuckDriver final : public GpuDriver {
- public:
-  explicit StuckDriver(GpuDriver& real) : real_(real) {}
-  std::string_view name() const override { return real_.name(); }
-  std::string version() const override { return real_.version(); }
-  const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
-  absl::StatusOr<GpuMemory> allocate(int device, uint64_t size, MemoryKind kind) override {
-    if (device == 0) {
-      entered.set_value();
-      gate.get_future().wait();
-    }
-    return real_.allocate(device, size, kind);
-  }
-  absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override {
-    return real_.export_fd(memory);
-  }
-  absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size) override {
-    return real_.import_fd(device, fd, size);
-  }
-  absl::StatusOr<VaRange> reserve(int device, uint64_t size, uint64_t alignment) override {
-    return real_.reserve(device, size, alignment);
-  }
-  absl::StatusOr<GpuMapping> map(uint64_t address, const GpuMemory& memory) override {
-    return real_.map(address, memory);
-  }
-  absl::Status set_access(const GpuMapping& mapping, int device, Access access) override {
-    return real_.set_access(mapping, device, access);
-  }
-  absl::StatusOr<std::unique_ptr<GpuContext>> open(int device) override {
-    return real_.open(device);
-  }
-  std::promise<void> entered;
-  std::promise<void> gate;
-
- private:
-  void release(GpuAllocationId) noexcept override {}
-  void free_range(uint64_t, uint64_t) noexcept override {}
-  void unmap(uint64_t, uint64_t) noexcept override {}
-  GpuDriver& real_;
-};
-
 // Goal    a GPU whose driver hangs delays no other GPU, is seen to be busy, and is waited for only
 // so long.
 TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
   const std::unique_ptr<HostDriver> host = *HostDriver::create(2, 1 << 20);
-  StuckDriver driver(*host);
+  StuckGpuDriver driver(*host, 0);
   const std::unique_ptr<EventLoop> loop = *EventLoop::create();
   GpuWorkers workers(driver, *loop);
   std::string order;
@@ -156,13 +114,13 @@ TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
     order += "stuck ";
     loop->quit();
   });
-  driver.entered.get_future().wait();
+  driver.wait_until_entered();
   workers.allocate(1, 64 << 10, MemoryKind::kData, [&](absl::StatusOr<SlabMemory> memory) {
     EXPECT_TRUE(memory.ok()) << memory.status();
     order += "free ";
     EXPECT_GT(workers.busy(0).count(), 0);
     EXPECT_FALSE(workers.drain(Milliseconds(1)));
-    driver.gate.set_value();
+    driver.let_through();
   });
   loop->run();
   EXPECT_EQ(order, "free stuck ");

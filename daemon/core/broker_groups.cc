@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kSlotUnit = uint64_t{4} << 30;
 constexpr uint64_t kMaxSlotBytes = uint64_t{4} << 40;
-constexpr size_t kMinUniqueIdBytes = 16, kMaxUniqueIdBytes = 128, kMaxNameBytes = 127;
+constexpr size_t kMinUniqueIdBytes = 16, kMaxUniqueIdBytes = 128;
 constexpr Milliseconds kMaxTimeout{3'600'000};
 
 // How a forming group is called in messages.

@@ -10,7 +10,6 @@ namespace cco::memd {
 namespace {
 
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 30;
-constexpr size_t kMaxNameBytes = 127;
 constexpr uint64_t kExternalAlignment = 16;
 
 const char* placement_name(Placement placement) {

@@ -1,6 +1,7 @@
 // One group: its ranks, its heap, its windows, and the collective calls in progress.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +16,9 @@
 #include "daemon/ports/notice_board.h"
 
 namespace cco::memd {
+
+/// Of a group or a window.
+inline constexpr size_t kMaxNameBytes = 127;
 
 enum class MemberState { kLive, kLost, kLeft };
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "cco/memd/v1/error.pb.h"
 #include "client/base/status_macros.h"
-#include "client/src/deadline.h"
 
 namespace cco {
 namespace {
@@ -59,17 +58,16 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::open(const std::string& 
   std::unique_ptr<Connection> connection(new Connection);
   connection->socket_path_ = socket_path;
   connection->timeout_ = timeout;
-  CCO_RETURN_IF_ERROR(connection->open_fd_channel(deadline.left()));
-  CCO_RETURN_IF_ERROR(connection->open_rpc_channel(deadline.left()));
+  CCO_RETURN_IF_ERROR(connection->open_fd_channel(deadline));
+  CCO_RETURN_IF_ERROR(connection->open_rpc_channel(deadline));
   return connection;
 }
 
-absl::Status Connection::open_fd_channel(std::chrono::milliseconds timeout) {
-  const Deadline deadline(timeout);
+absl::Status Connection::open_fd_channel(const Deadline& deadline) {
   CCO_ASSIGN_OR_RETURN(fd_channel_,
                        connect_unix(fd_socket_path(socket_path_), SOCK_SEQPACKET, deadline.left()));
-  CCO_ASSIGN_OR_RETURN(const FdFrame welcome, exchange(FdFrameType::kHello, "", nullptr,
-                                                       FdFrameType::kWelcome, deadline.left()));
+  CCO_ASSIGN_OR_RETURN(const FdFrame welcome,
+                       exchange(FdFrameType::kHello, "", nullptr, FdFrameType::kWelcome, deadline));
   if (welcome.payload.size() != kSecretBytes + sizeof incarnation_) {
     return absl::InternalError(absl::StrCat(
         "the welcome of the daemon at ", fd_socket_path(socket_path_), " has ",
@@ -81,8 +79,8 @@ absl::Status Connection::open_fd_channel(std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
-absl::Status Connection::open_rpc_channel(std::chrono::milliseconds timeout) {
-  CCO_ASSIGN_OR_RETURN(UniqueFd socket, connect_unix(socket_path_, SOCK_STREAM, timeout));
+absl::Status Connection::open_rpc_channel(const Deadline& deadline) {
+  CCO_ASSIGN_OR_RETURN(UniqueFd socket, connect_unix(socket_path_, SOCK_STREAM, deadline.left()));
   CCO_RETURN_IF_ERROR(arm_fork_guard());
   rpc_fd_ = socket.get();
   rpc_inode_ = inode_of(rpc_fd_);
@@ -128,16 +126,15 @@ absl::Status Connection::not_answered(std::chrono::milliseconds timeout) const {
 
 absl::StatusOr<FdFrame> Connection::exchange(FdFrameType type, const std::string& payload,
                                              const UniqueFd* fd, FdFrameType expected,
-                                             std::chrono::milliseconds timeout) {
-  const Deadline deadline(timeout);
+                                             const Deadline& deadline) {
   const Gate::Pass pass = fd_gate_.enter(deadline);
-  if (!pass) return not_answered(timeout);
+  if (!pass) return not_answered(timeout_);
   const absl::Status sent = send_frame(fd_channel_, type, absl::StatusCode::kOk, payload, fd);
   if (!sent.ok()) return last_words(sent);
   ++awaited_answers_;
   for (;;) {
     absl::Status ready = wait_readable(fd_channel_, deadline.left());
-    if (absl::IsDeadlineExceeded(ready)) return not_answered(timeout);
+    if (absl::IsDeadlineExceeded(ready)) return not_answered(timeout_);
     CCO_RETURN_IF_ERROR(ready);
     absl::StatusOr<FdFrame> frame = receive_frame(fd_channel_);
     if (absl::IsUnavailable(frame.status())) {
@@ -178,7 +175,7 @@ absl::Status Connection::last_words(const absl::Status& sent) {
 
 absl::StatusOr<UniqueFd> Connection::redeem(const std::string& ticket) {
   CCO_ASSIGN_OR_RETURN(FdFrame grant, exchange(FdFrameType::kRedeem, ticket, nullptr,
-                                               FdFrameType::kGrant, timeout_));
+                                               FdFrameType::kGrant, Deadline(timeout_)));
   if (!grant.fd) {
     return absl::InternalError(
         absl::StrCat("the daemon at ", fd_socket_path(socket_path_), " granted no descriptor"));
@@ -187,8 +184,8 @@ absl::StatusOr<UniqueFd> Connection::redeem(const std::string& ticket) {
 }
 
 absl::StatusOr<std::string> Connection::offer(const UniqueFd& fd) {
-  CCO_ASSIGN_OR_RETURN(FdFrame offered,
-                       exchange(FdFrameType::kOffer, "", &fd, FdFrameType::kOffered, timeout_));
+  CCO_ASSIGN_OR_RETURN(FdFrame offered, exchange(FdFrameType::kOffer, "", &fd,
+                                                 FdFrameType::kOffered, Deadline(timeout_)));
   return std::move(offered.payload);
 }
 

@@ -11,6 +11,7 @@
 #include "cco/memd/v1/memd.grpc.pb.h"
 #include "client/base/fd_frame.h"
 #include "client/base/unique.h"
+#include "client/src/deadline.h"
 #include "client/src/fork_guard.h"
 #include "client/src/gate.h"
 
@@ -66,10 +67,10 @@ class Connection {
   Connection() = default;
   void prepare(grpc::ClientContext* context, std::chrono::milliseconds timeout) const;
   absl::Status finish(const grpc::Status& status, std::chrono::milliseconds timeout) const;
-  absl::Status open_fd_channel(std::chrono::milliseconds timeout);
-  absl::Status open_rpc_channel(std::chrono::milliseconds timeout);
+  absl::Status open_fd_channel(const Deadline& deadline);
+  absl::Status open_rpc_channel(const Deadline& deadline);
   absl::StatusOr<FdFrame> exchange(FdFrameType type, const std::string& payload, const UniqueFd* fd,
-                                   FdFrameType expected, std::chrono::milliseconds timeout);
+                                   FdFrameType expected, const Deadline& deadline);
   /// Inside fd_gate_, when a frame could not be sent: a daemon that hung up may have said why.
   absl::Status last_words(const absl::Status& sent);
   absl::Status not_answered(std::chrono::milliseconds timeout) const;

@@ -37,5 +37,6 @@ extern "C" __global__ void store_meet_sum(ccoDevComm devComm, ccoWindow_t win, i
     out[0] = sum;
   }
   __syncthreads();
-  out[1] = barrier.sync(block, uint64_t{1000000000000});
+  const bool met = barrier.sync(block, uint64_t{1000000000000});
+  if (threadIdx.x == 0) out[1] = met;
 }

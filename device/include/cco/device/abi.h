@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CCO_ABI_VERSION 1u
+#define CCO_ABI_VERSION 2u
 
 /* Bits of `transports` (one word per peer in cco_device_comm.peer_transports, and their AND in
  * .transports). */
@@ -74,7 +74,9 @@ typedef struct cco_device_comm {
       peer_transports;  /* address of uint32_t[lsa_size]; 0: `transports` holds for every peer */
   uint64_t generation;  /* unique within the daemon's incarnation; never 0 */
   uint64_t incarnation; /* of the daemon that made the group */
-  uint64_t reserved[4]; /* zero */
+  uint64_t sdma;        /* address of a cco_sdma_device (abi_sdma.h); 0: no SDMA */
+  uint64_t gda;         /* address of a cco_gda_device (abi_gda.h); 0: no GDA */
+  uint64_t reserved[2]; /* zero */
   cco_window_device
       control; /* the range of the control region that holds this communicator's words */
 } cco_device_comm;
@@ -141,7 +143,9 @@ CCO_ABI_AT(cco_device_comm, abort_word, 72);
 CCO_ABI_AT(cco_device_comm, peer_transports, 80);
 CCO_ABI_AT(cco_device_comm, generation, 88);
 CCO_ABI_AT(cco_device_comm, incarnation, 96);
-CCO_ABI_AT(cco_device_comm, reserved, 104);
+CCO_ABI_AT(cco_device_comm, sdma, 104);
+CCO_ABI_AT(cco_device_comm, gda, 112);
+CCO_ABI_AT(cco_device_comm, reserved, 120);
 CCO_ABI_AT(cco_device_comm, control, 136);
 
 CCO_ABI_ASSERT(sizeof(cco_notice_page) == 152);

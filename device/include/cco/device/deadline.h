@@ -12,12 +12,15 @@ enum class WaitStatus : uint32_t {
   kArrived = 0,
   kTimedOut = 1,  ///< Observed by this wait alone; nothing has changed, so retrying is safe.
   kPeerLost = 2,  ///< The group's abort word is set and stays set: no retry will succeed.
+  kRefused = 3,   ///< An argument is out of range: nothing was posted, nothing has moved.
+  kFailed = 4,    ///< The transport reports an error for this peer; later operations fail too.
 };
 
 struct WaitResult {
   WaitStatus status;
   /// World rank. kTimedOut: the lowest one that was missing, kNoRank if the wait names nobody.
-  /// kPeerLost: the one that was lost or that called for the abort. kArrived: kNoRank.
+  /// kPeerLost: the one that was lost or that called for the abort. kRefused, kFailed: the peer of
+  /// the operation, if it has one. kArrived: kNoRank.
   uint32_t rank;
 
   /// For result buffers: 0 is "arrived", else the status below and the rank above.

@@ -1,0 +1,43 @@
+#include "device/transport/engine_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace cco {
+namespace {
+
+using std::chrono::microseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr microseconds kEager{200};  // Answering at once matters while a kernel is at it.
+constexpr microseconds kFirstNap{20};
+constexpr microseconds kLongestNap{1000};  // What the first item after a pause may wait.
+
+}  // namespace
+
+EngineThread::EngineThread(std::function<bool()> step)
+    : step_(std::move(step)), thread_([this] { run(); }) {}
+
+EngineThread::~EngineThread() {
+  stop_.store(true, std::memory_order_relaxed);
+  thread_.join();
+}
+
+void EngineThread::run() {
+  Clock::time_point last_work = Clock::now();
+  microseconds nap = kFirstNap;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (step_()) {
+      last_work = Clock::now();
+      nap = kFirstNap;
+    } else if (Clock::now() - last_work < kEager) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(nap);
+      nap = std::min(nap * 2, kLongestNap);
+    }
+  }
+}
+
+}  // namespace cco

@@ -1,0 +1,31 @@
+// Port: how an engine that is software reaches memory that kernels reach.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "device/runtime/gpu_driver.h"
+
+namespace cco {
+
+/// Addresses are device addresses of this process: of HBM, own or a peer's, or of registered host
+/// memory. Every call has taken effect, for kernels and peers, when it returns. Thread safe.
+class MemoryPort {
+ public:
+  virtual ~MemoryPort() = default;
+
+  virtual absl::Status copy(uint64_t destination, uint64_t source, uint64_t bytes) = 0;
+  virtual absl::Status read(absl::Span<uint8_t> into, uint64_t source) = 0;
+  virtual absl::Status write(uint64_t destination, absl::Span<const uint8_t> from) = 0;
+  /// Adds to an aligned word and returns what it was. Releases what earlier calls wrote. Atomic
+  /// among the ports of this process; on `host`, also among kernels and other processes.
+  virtual absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) = 0;
+};
+
+/// `context` must outlive the port. `is_host`: device addresses are addresses of this CPU.
+absl::StatusOr<std::unique_ptr<MemoryPort>> open_memory_port(GpuContext* context, bool is_host);
+
+}  // namespace cco

@@ -63,6 +63,34 @@ TYPED_TEST(Words, PublishPlainData) {
   }
 }
 
+// Goal    an exchange stores if the word is what was expected, and only then, and says what it was.
+// Method  one that fits and one that does not, in every order and scope.
+TYPED_TEST(Words, CompareExchange) {
+  TypeParam word = 1;
+  EXPECT_EQ(compare_exchange_relaxed_system(&word, 1, 2), 1u);
+  EXPECT_EQ(compare_exchange_relaxed_system(&word, 1, 9), 2u);
+  EXPECT_EQ(compare_exchange_relaxed_device(&word, 2, 3), 2u);
+  EXPECT_EQ(compare_exchange_acq_rel_system(&word, 2, 9), 3u);
+  EXPECT_EQ(compare_exchange_acq_rel_system(&word, 3, 4), 3u);
+  EXPECT_EQ(compare_exchange_acq_rel_device(&word, 4, 5), 4u);
+  EXPECT_EQ(word, 5u);
+}
+
+// Goal    an acquiring and releasing exchange makes a lock of a word.
+// Method  8 threads count in plain memory under it; TSan would report a missing order.
+TYPED_TEST(Words, ExchangesMakeALock) {
+  TypeParam lock = 0;
+  uint32_t count = 0;
+  EmulatedNode::run_on(0, 1, 8, [&](uint32_t) {
+    for (int i = 0; i < 100; ++i) {
+      while (compare_exchange_acq_rel_device(&lock, 0, 1) != 0) pause();
+      ++count;
+      store_release_device(&lock, 0);
+    }
+  });
+  EXPECT_EQ(count, 800u);
+}
+
 // Goal    additions of many threads are all counted.
 // Method  16 threads add 1 a thousand times.
 TYPED_TEST(Words, AdditionsAreAtomic) {

@@ -10,6 +10,8 @@
 //   void add_release_S(T*, T)
 //   T    fetch_add_relaxed_S(T*, T)      returns the value before
 //   T    fetch_add_acq_rel_S(T*, T)
+//   T    compare_exchange_relaxed_S(T*, T expected, T desired)   returns the value before: stored
+//   T    compare_exchange_acq_rel_S(T*, T expected, T desired)   if that was `expected`
 //
 //   void publish_S()                     one release, shared by all that follow of
 //   void store_published_S(T*, T)

@@ -31,21 +31,32 @@ namespace cco::device {
                  : "memory");                                       \
     return before;                                                  \
   }
-#define CCO_PTX_WORD(scope, sem, T, type, reg)                               \
-  CCO_PTX_LOAD(load_relaxed_##scope, "relaxed." sem, T, type, reg)           \
-  CCO_PTX_LOAD(load_acquire_##scope, "acquire." sem, T, type, reg)           \
-  CCO_PTX_STORE(store_relaxed_##scope, "relaxed." sem, T, type, reg)         \
-  CCO_PTX_STORE(store_release_##scope, "release." sem, T, type, reg)         \
-  CCO_PTX_STORE(store_published_##scope, "relaxed." sem, T, type, reg)       \
-  CCO_PTX_ADD(add_relaxed_##scope, "relaxed." sem, T, type, reg)             \
-  CCO_PTX_ADD(add_release_##scope, "release." sem, T, type, reg)             \
-  CCO_PTX_ADD(add_published_##scope, "relaxed." sem, T, type, reg)           \
-  CCO_PTX_FETCH_ADD(fetch_add_relaxed_##scope, "relaxed." sem, T, type, reg) \
-  CCO_PTX_FETCH_ADD(fetch_add_acq_rel_##scope, "acq_rel." sem, T, type, reg) \
+#define CCO_PTX_COMPARE_EXCHANGE(name, order, T, bits, reg)             \
+  CCO_DEVICE T name(T* word, T expected, T desired) {                   \
+    T before;                                                           \
+    asm volatile("atom." order ".global.cas." bits " %0, [%1], %2, %3;" \
+                 : "=" reg(before)                                      \
+                 : "l"(word), reg(expected), reg(desired)               \
+                 : "memory");                                           \
+    return before;                                                      \
+  }
+#define CCO_PTX_WORD(scope, sem, T, type, bits, reg)                                       \
+  CCO_PTX_LOAD(load_relaxed_##scope, "relaxed." sem, T, type, reg)                         \
+  CCO_PTX_LOAD(load_acquire_##scope, "acquire." sem, T, type, reg)                         \
+  CCO_PTX_STORE(store_relaxed_##scope, "relaxed." sem, T, type, reg)                       \
+  CCO_PTX_STORE(store_release_##scope, "release." sem, T, type, reg)                       \
+  CCO_PTX_STORE(store_published_##scope, "relaxed." sem, T, type, reg)                     \
+  CCO_PTX_ADD(add_relaxed_##scope, "relaxed." sem, T, type, reg)                           \
+  CCO_PTX_ADD(add_release_##scope, "release." sem, T, type, reg)                           \
+  CCO_PTX_ADD(add_published_##scope, "relaxed." sem, T, type, reg)                         \
+  CCO_PTX_FETCH_ADD(fetch_add_relaxed_##scope, "relaxed." sem, T, type, reg)               \
+  CCO_PTX_FETCH_ADD(fetch_add_acq_rel_##scope, "acq_rel." sem, T, type, reg)               \
+  CCO_PTX_COMPARE_EXCHANGE(compare_exchange_relaxed_##scope, "relaxed." sem, T, bits, reg) \
+  CCO_PTX_COMPARE_EXCHANGE(compare_exchange_acq_rel_##scope, "acq_rel." sem, T, bits, reg) \
   CCO_DEVICE void acquire_##scope(const T*) { asm volatile("fence.acquire." sem ";" ::: "memory"); }
-#define CCO_PTX_SCOPE(scope, sem)                \
-  CCO_PTX_WORD(scope, sem, uint32_t, "u32", "r") \
-  CCO_PTX_WORD(scope, sem, uint64_t, "u64", "l") \
+#define CCO_PTX_SCOPE(scope, sem)                       \
+  CCO_PTX_WORD(scope, sem, uint32_t, "u32", "b32", "r") \
+  CCO_PTX_WORD(scope, sem, uint64_t, "u64", "b64", "l") \
   CCO_DEVICE void publish_##scope() { asm volatile("fence.release." sem ";" ::: "memory"); }
 
 CCO_PTX_SCOPE(system, "sys")
@@ -53,6 +64,7 @@ CCO_PTX_SCOPE(device, "gpu")
 
 #undef CCO_PTX_SCOPE
 #undef CCO_PTX_WORD
+#undef CCO_PTX_COMPARE_EXCHANGE
 #undef CCO_PTX_FETCH_ADD
 #undef CCO_PTX_ADD
 #undef CCO_PTX_STORE

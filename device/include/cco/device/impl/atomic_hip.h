@@ -4,57 +4,70 @@
 
 namespace cco::device {
 
-#define CCO_HIP_SCOPE(scope, hip_scope, fence_scope)                         \
-  template <typename T>                                                      \
-  CCO_DEVICE T load_relaxed_##scope(const T* word) {                         \
-    return __hip_atomic_load(word, __ATOMIC_RELAXED, hip_scope);             \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE T load_acquire_##scope(const T* word) {                         \
-    return __hip_atomic_load(word, __ATOMIC_ACQUIRE, hip_scope);             \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void acquire_##scope(const T*) {                                \
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, fence_scope);                   \
-  }                                                                          \
-  CCO_DEVICE void publish_##scope() {                                        \
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, fence_scope);                   \
-    hard_wait();                                                             \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void store_relaxed_##scope(T* word, same<T> value) {            \
-    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);            \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void store_published_##scope(T* word, same<T> value) {          \
-    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);            \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void store_release_##scope(T* word, same<T> value) {            \
-    publish_##scope();                                                       \
-    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);            \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void add_relaxed_##scope(T* word, same<T> value) {              \
-    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);        \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void add_published_##scope(T* word, same<T> value) {            \
-    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);        \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE void add_release_##scope(T* word, same<T> value) {              \
-    publish_##scope();                                                       \
-    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);        \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE T fetch_add_relaxed_##scope(T* word, same<T> value) {           \
-    return __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope); \
-  }                                                                          \
-  template <typename T>                                                      \
-  CCO_DEVICE T fetch_add_acq_rel_##scope(T* word, same<T> value) {           \
-    publish_##scope();                                                       \
-    return __hip_atomic_fetch_add(word, value, __ATOMIC_ACQUIRE, hip_scope); \
+#define CCO_HIP_SCOPE(scope, hip_scope, fence_scope)                                          \
+  template <typename T>                                                                       \
+  CCO_DEVICE T load_relaxed_##scope(const T* word) {                                          \
+    return __hip_atomic_load(word, __ATOMIC_RELAXED, hip_scope);                              \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE T load_acquire_##scope(const T* word) {                                          \
+    return __hip_atomic_load(word, __ATOMIC_ACQUIRE, hip_scope);                              \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void acquire_##scope(const T*) {                                                 \
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, fence_scope);                                    \
+  }                                                                                           \
+  CCO_DEVICE void publish_##scope() {                                                         \
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, fence_scope);                                    \
+    hard_wait();                                                                              \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void store_relaxed_##scope(T* word, same<T> value) {                             \
+    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);                             \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void store_published_##scope(T* word, same<T> value) {                           \
+    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);                             \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void store_release_##scope(T* word, same<T> value) {                             \
+    publish_##scope();                                                                        \
+    __hip_atomic_store(word, value, __ATOMIC_RELAXED, hip_scope);                             \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void add_relaxed_##scope(T* word, same<T> value) {                               \
+    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);                         \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void add_published_##scope(T* word, same<T> value) {                             \
+    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);                         \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE void add_release_##scope(T* word, same<T> value) {                               \
+    publish_##scope();                                                                        \
+    __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);                         \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE T fetch_add_relaxed_##scope(T* word, same<T> value) {                            \
+    return __hip_atomic_fetch_add(word, value, __ATOMIC_RELAXED, hip_scope);                  \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE T fetch_add_acq_rel_##scope(T* word, same<T> value) {                            \
+    publish_##scope();                                                                        \
+    return __hip_atomic_fetch_add(word, value, __ATOMIC_ACQUIRE, hip_scope);                  \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE T compare_exchange_relaxed_##scope(T* word, same<T> expected, same<T> desired) { \
+    __hip_atomic_compare_exchange_strong(word, &expected, desired, __ATOMIC_RELAXED,          \
+                                         __ATOMIC_RELAXED, hip_scope);                        \
+    return expected;                                                                          \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  CCO_DEVICE T compare_exchange_acq_rel_##scope(T* word, same<T> expected, same<T> desired) { \
+    publish_##scope();                                                                        \
+    __hip_atomic_compare_exchange_strong(word, &expected, desired, __ATOMIC_ACQUIRE,          \
+                                         __ATOMIC_ACQUIRE, hip_scope);                        \
+    return expected;                                                                          \
   }
 
 CCO_DEVICE void hard_wait() {

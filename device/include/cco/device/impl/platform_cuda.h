@@ -72,6 +72,15 @@ CCO_DEVICE void check_failed(const char*, uint64_t, uint64_t) { asm volatile("tr
 /// Makes what this thread has stored countable by a release of another thread of its block.
 CCO_DEVICE void drain_stores() {}  // A PTX release is cumulative.
 
+/// `value`, of which the compiler knows nothing. A thread that must act inside a loop, before its
+/// warp's other threads have left it, sets a flag through this: otherwise the act may be moved
+/// behind the loop, where the warp may wait for all its threads.
+CCO_DEVICE bool opaque(bool value) {
+  uint32_t word = value ? 1 : 0;
+  asm volatile("" : "+r"(word));
+  return word != 0;
+}
+
 template <typename T>
 CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);

@@ -74,6 +74,17 @@ CCO_DEVICE void drain_stores() {
 #endif
 }
 
+/// `value`, of which the compiler knows nothing. A thread that must act inside a loop, before its
+/// wave's other threads have left it, sets a flag through this: otherwise the act may be moved
+/// behind the loop, where a wave arrives only when all its threads have.
+CCO_DEVICE bool opaque(bool value) {
+  uint32_t word = value ? 1 : 0;
+#if CCO_DEVICE_PASS
+  asm volatile("" : "+v"(word));
+#endif
+  return word != 0;
+}
+
 /// Through address space 1, so that the compiler emits global and not flat accesses.
 template <typename T>
 CCO_DEVICE T* global_pointer(uint64_t address) {

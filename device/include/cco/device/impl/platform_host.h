@@ -51,6 +51,11 @@ constexpr uint32_t kClockReadsPerAbortRead = 1;
 
 CCO_DEVICE void drain_stores() {}  // A barrier between threads orders them already.
 
+/// `value`, of which the compiler knows nothing. A thread that must act inside a loop, before its
+/// warp's other threads have left it, sets a flag through this: otherwise the act may be moved
+/// behind the loop, where a warp that runs in step arrives only when all its threads have.
+CCO_DEVICE bool opaque(bool value) { return value; }
+
 template <typename T>
 CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);

@@ -235,8 +235,12 @@ class GpuStream {
   /// `arguments`: one pointer per kernel parameter; read before the call returns.
   virtual absl::Status launch(GpuFunction function, LaunchShape shape,
                               absl::Span<void* const> arguments) = 0;
-  /// Device to device, by the copy engine where there is one: the bare baseline of cco-bench.
+  /// By the copy engine where there is one. Addresses are device addresses: of this device's
+  /// memory, of a peer's that is mapped here, or of registered host memory.
   virtual absl::Status copy(uint64_t destination, uint64_t source, uint64_t size_bytes) = 0;
+  /// Stores an 8-byte aligned word once all earlier work of the stream has taken effect: whoever
+  /// sees the word, be it a kernel, a peer or the CPU, sees that too. Addresses as of copy().
+  virtual absl::Status write_word(uint64_t address, uint64_t value) = 0;
   /// Blocks until all earlier work has ended. Kernels bound themselves by deadlines; this adds
   /// none.
   virtual absl::Status synchronize() = 0;

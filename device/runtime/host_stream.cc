@@ -94,6 +94,16 @@ class HostStream final : public GpuStream {
     return absl::OkStatus();
   }
 
+  absl::Status write_word(uint64_t address, uint64_t value) override {
+    if (address % sizeof value != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("write a word at %#x: not a multiple of %d", address, sizeof value));
+    }
+    enqueue(
+        [=] { __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE); });
+    return absl::OkStatus();
+  }
+
   absl::Status synchronize() override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return work_.empty() && !busy_; });

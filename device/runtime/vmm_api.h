@@ -114,6 +114,8 @@ static_assert(sizeof(AccessDesc) == 12 && sizeof(Uuid) == 16);
     Result(void*, Address, size_t, Stream))                                                       \
   X(copy_on_device, cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync,                                     \
     Result(Address, Address, size_t, Stream))                                                     \
+  X(write_word, cuStreamWriteValue64_v2, hipStreamWriteValue64,                                   \
+    Result(Stream, Address, uint64_t value, unsigned flags))                                      \
   X(fill, cuMemsetD8Async, hipMemsetD8Async, Result(Address, unsigned char, size_t, Stream))      \
   X(host_register, cuMemHostRegister_v2, hipHostRegister, Result(void*, size_t, unsigned flags))  \
   X(host_unregister, cuMemHostUnregister, hipHostUnregister, Result(void*))                       \

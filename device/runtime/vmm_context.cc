@@ -82,6 +82,23 @@ class VmmStream final : public GpuStream {
         [&] { return api().copy_on_device(destination, source, size_bytes, stream_); });
   }
 
+  absl::Status write_word(uint64_t address, uint64_t value) override {
+    const std::string what = absl::StrFormat("write %d to the word at %#x", value, address);
+    if (address % sizeof value != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: not a multiple of %d", what, sizeof value));
+    }
+    // Flags 0: a system-wide barrier comes before the store.
+    const absl::Status status = execution_.call(api().write_word.symbol(), what, [&] {
+      return api().write_word(stream_, address, value, 0);
+    });
+    if (!absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status)) return status;
+    // Not for this memory. A copy of so few bytes has read its source when the call returns.
+    return execution_.call(api().copy_to_device.symbol(), what, [&] {
+      return api().copy_to_device(address, &value, sizeof value, stream_);
+    });
+  }
+
   absl::Status synchronize() override {
     return execution_.call(api().stream_synchronize.symbol(), "wait for a stream's work",
                            [&] { return api().stream_synchronize(stream_); });

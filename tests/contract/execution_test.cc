@@ -1,6 +1,8 @@
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/contract/contract_test.h"
 
@@ -117,6 +119,58 @@ TEST_P(Execution, HostMemoryIsReachable) {
     context(0).unregister_host(page);
   }
   ::munmap(page, kPageBytes);
+}
+
+// Goal    a word is stored behind what the stream did before it, in device memory and in registered
+// host memory, where the CPU sees it without asking the stream. Method  copy to host memory, then
+// write a word there and look at it until it is there: the copy must be there too. On CUDA and HIP
+// the word of device memory is read back.
+TEST_P(Execution, WordsFollowEarlierWork) {
+  constexpr size_t kPageBytes = 4096;
+  constexpr uint64_t kFirst = 0x0123456789abcdef;
+  auto* page = static_cast<char*>(
+      ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(page, MAP_FAILED);
+  const auto address = context(0).register_host(page, kPageBytes);
+  ASSERT_OK(address);
+  auto stream = context(0).create_stream();
+  ASSERT_OK(stream);
+  ASSERT_OK((*stream)->write_word(base() + 8, kFirst));
+  ASSERT_OK((*stream)->copy(*address, base() + 8, 8));
+  ASSERT_OK((*stream)->write_word(*address + 8, 1));
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto* word = reinterpret_cast<const uint64_t*>(page + 8);
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
+    std::this_thread::yield();
+  }
+  uint64_t copied = 0;
+  std::memcpy(&copied, page, sizeof copied);
+  EXPECT_EQ(copied, kFirst);
+  EXPECT_TRUE(
+      says((*stream)->write_word(base() + 4, 1), Code::kInvalidArgument, {"multiple of 8"}));
+  ASSERT_OK((*stream)->synchronize());
+  context(0).unregister_host(page);
+  ::munmap(page, kPageBytes);
+}
+
+// Goal    where the driver does not store words to some memory, they arrive all the same, in order.
+// Method  the fake runtime refuses the call, in the two ways that say so, and in one that does not.
+TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
+  if (!is_hip()) return;  // Only the fake runtime can be told to.
+  auto stream = context(0).create_stream();
+  ASSERT_OK(stream);
+  for (const char* refusal : {"hipStreamWriteValue64:1:801", "hipStreamWriteValue64:1:1"}) {
+    const ScopedVariable fail("FAKE_HIP_FAIL", refusal);
+    ASSERT_OK(context(0).fill_zero(base(), 8));
+    ASSERT_OK((*stream)->write_word(base(), 7));
+    ASSERT_OK((*stream)->synchronize());
+    uint64_t word = 0;
+    ASSERT_OK(context(0).copy_to_host(&word, base(), sizeof word));
+    EXPECT_EQ(word, 7u) << refusal;
+  }
+  const ScopedVariable fail("FAKE_HIP_FAIL", "hipStreamWriteValue64:1:999");
+  EXPECT_TRUE(says((*stream)->write_word(base(), 8), Code::kInternal, {"hipStreamWriteValue64"}));
 }
 
 // Goal    a kernel gets the arguments that were passed at launch, even if they change before it

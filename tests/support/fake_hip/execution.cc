@@ -59,6 +59,17 @@ FAKE_HIP_EXPORT Result hipMemcpyDtoDAsync(uint64_t destination, uint64_t source,
                                           uint64_t stream) {
   return copy("hipMemcpyDtoDAsync", destination, true, source, true, size, stream);
 }
+FAKE_HIP_EXPORT Result hipStreamWriteValue64(uint64_t stream, uint64_t address, uint64_t value,
+                                             unsigned flags) {
+  if (Result injected = injected_failure("hipStreamWriteValue64")) return injected;
+  if (flags != 0 || address % sizeof value != 0) return kInvalidValue;
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  if (state().streams.count(stream) == 0)
+    return misuse("hipStreamWriteValue64", "no such stream", stream);
+  if (!reachable(address, sizeof value, true)) return kIllegalAddress;
+  __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
+  return kSuccess;
+}
 FAKE_HIP_EXPORT Result hipMemsetD8Async(uint64_t destination, unsigned char value, size_t size,
                                         uint64_t stream) {
   if (Result injected = injected_failure("hipMemsetD8Async")) return injected;

@@ -79,7 +79,7 @@ inline void launch_on_host(HostLaunch shape, void (*kernel)(void**), void** argu
         cco_host_thread = self;
         if (gate.wait()) kernel(arguments);
         self.block->all.leave();
-        self.block->warps[self.thread_index / host::kWarpSize]->leave();
+        self.warp().leave(self.lane());
       });
     } catch (const std::system_error& error) {
       finish(false);

@@ -54,6 +54,53 @@ CCO_DEVICE bool block_any(bool mine) {
   return result != 0;
 }
 
+// Threads of a warp that execute together, one bit each: see lanes.h.
+using LaneMask = uint32_t;
+CCO_DEVICE LaneMask active_lanes() {
+  LaneMask mask;
+  asm volatile("activemask.b32 %0;" : "=r"(mask));
+  return mask;
+}
+CCO_DEVICE uint32_t lane_index() {
+  uint32_t lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+CCO_DEVICE uint32_t count_lanes(LaneMask mask) {
+  uint32_t count;
+  asm("popc.b32 %0, %1;" : "=r"(count) : "r"(mask));
+  return count;
+}
+/// Of a mask that is not empty.
+CCO_DEVICE uint32_t lowest_lane(LaneMask mask) { return count_lanes((mask & (0 - mask)) - 1); }
+CCO_DEVICE void sync_lanes(LaneMask mask) {
+  asm volatile("bar.warp.sync %0;" ::"r"(mask) : "memory");
+}
+CCO_DEVICE bool any_lane(LaneMask mask, bool mine) {
+  uint32_t result;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, %2;"
+      " selp.u32 %0, 1, 0, q; }"
+      : "=r"(result)
+      : "r"(static_cast<uint32_t>(mine)), "r"(mask)
+      : "memory");
+  sync_lanes(mask);  // A vote orders no memory.
+  return result != 0;
+}
+CCO_DEVICE LaneMask matching_lanes(LaneMask mask, uint64_t key) {
+  LaneMask matching;
+  asm volatile("match.any.sync.b64 %0, %1, %2;" : "=r"(matching) : "l"(key), "r"(mask));
+  return matching;
+}
+/// The value of `lane`, which is in `mask`.
+CCO_DEVICE uint64_t value_of_lane(LaneMask mask, uint64_t mine, uint32_t lane) {
+  uint32_t half[2] = {static_cast<uint32_t>(mine), static_cast<uint32_t>(mine >> 32)};
+  CCO_UNROLL for (uint32_t i = 0; i < 2; ++i) {
+    asm volatile("shfl.sync.idx.b32 %0, %0, %1, 0x1f, %2;" : "+r"(half[i]) : "r"(lane), "r"(mask));
+  }
+  return uint64_t{half[1]} << 32 | half[0];
+}
+
 /// The device's wall clock, in ticks: DeviceComm.clock_khz.
 CCO_DEVICE uint64_t ticks() {
   uint64_t value;

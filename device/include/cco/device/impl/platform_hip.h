@@ -52,6 +52,53 @@ CCO_DEVICE bool block_any(bool mine) {
   return __hip_atomic_load(&raised, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP) != before;
 }
 
+// Threads of a wave that execute together, one bit each: see lanes.h. A wave runs in step, so
+// groups that are apart but execute the same instruction share its ballots.
+using LaneMask = uint64_t;
+CCO_DEVICE LaneMask ballot(bool mine) {
+#if CCO_GFX12
+  return __builtin_amdgcn_ballot_w32(mine);
+#else
+  return __builtin_amdgcn_ballot_w64(mine);
+#endif
+}
+CCO_DEVICE LaneMask active_lanes() { return ballot(true); }
+CCO_DEVICE uint32_t lane_index() {
+  return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+}
+CCO_DEVICE uint32_t count_lanes(LaneMask mask) {
+  return static_cast<uint32_t>(__builtin_popcountll(mask));
+}
+/// Of a mask that is not empty.
+CCO_DEVICE uint32_t lowest_lane(LaneMask mask) {
+  return static_cast<uint32_t>(__builtin_ctzll(mask));
+}
+CCO_DEVICE void sync_lanes(LaneMask) { warp_sync(); }
+CCO_DEVICE bool any_lane(LaneMask mask, bool mine) {
+  warp_sync();
+  return (ballot(mine) & mask) != 0;
+}
+/// The value of `lane`, which is active and may be another one for every caller.
+CCO_DEVICE uint64_t value_of_lane(LaneMask, uint64_t mine, uint32_t lane) {
+  const int place = static_cast<int>(lane * 4);
+  const auto low = static_cast<uint32_t>(
+      __builtin_amdgcn_ds_bpermute(place, static_cast<int>(static_cast<uint32_t>(mine))));
+  const auto high =
+      static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(place, static_cast<int>(mine >> 32)));
+  return uint64_t{high} << 32 | low;
+}
+CCO_DEVICE LaneMask matching_lanes(LaneMask mask, uint64_t key) {
+  LaneMask matching = 0;
+  LaneMask rest = mask;
+  while (rest != 0) {
+    const uint64_t chosen = value_of_lane(mask, key, lowest_lane(rest));
+    const LaneMask same = ballot(key == chosen) & mask;
+    if (key == chosen) matching = same;
+    rest &= ~same;
+  }
+  return matching;
+}
+
 /// The device's wall clock, in ticks: DeviceComm.clock_khz. Its rate is constant.
 CCO_DEVICE uint64_t ticks() { return __builtin_readsteadycounter(); }
 

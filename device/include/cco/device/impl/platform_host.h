@@ -20,12 +20,13 @@ CCO_DEVICE uint32_t warp_size() { return host::kWarpSize; }
 CCO_DEVICE bool warp_any(bool mine) {
   const host::Thread& self = cco_host_thread;
   if (self.block == nullptr) return mine;
-  return self.block->warps[self.thread_index / host::kWarpSize]->any(mine);
+  return self.warp().any(self.lane(), mine);
 }
 CCO_DEVICE void warp_sync() { warp_any(false); }
 CCO_DEVICE bool block_any(bool mine) {
   const host::Thread& self = cco_host_thread;
-  return self.block == nullptr ? mine : self.block->all.any(mine);
+  if (self.block == nullptr) return mine;
+  return self.warp().any_at(self.block->all, self.lane(), mine);
 }
 CCO_DEVICE void block_sync() { block_any(false); }
 
@@ -38,7 +39,11 @@ CCO_DEVICE uint64_t ticks() {
 
 /// Between two looks of a polling thread. Launches have more threads than the machine has cores:
 /// the one that is waited for must get to run.
-CCO_DEVICE void pause() { std::this_thread::yield(); }
+CCO_DEVICE void pause() {
+  const host::Thread& self = cco_host_thread;
+  if (self.block != nullptr) self.warp().pause(self.lane());
+  std::this_thread::yield();
+}
 constexpr uint32_t kPollsPerClockRead = 8;
 constexpr uint32_t kClockReadsPerAbortRead = 1;
 

@@ -14,8 +14,10 @@ static_assert(sizeof(GdaRingWords) == kLineBytes);
 GdaLayout gda_layout(const GdaPlan& plan, uint32_t world_size, uint32_t lsa_size) {
   GdaLayout layout;
   layout.node_count = std::max(world_size / lsa_size, 1u);
-  layout.signal_total =
-      plan.signal_count + (plan.rail_barrier_count + plan.world_barrier_count) * layout.node_count;
+  layout.rail_barrier_slots =
+      plan.connection == CCO_GDA_CONNECT_RAIL ? layout.node_count : world_size;
+  layout.signal_total = plan.signal_count + plan.rail_barrier_count * layout.rail_barrier_slots +
+                        plan.world_barrier_count * layout.node_count;
   uint64_t next = plan.state_offset;
   const auto take = [&next](uint64_t count, uint64_t size) {
     const uint64_t offset = next;
@@ -49,7 +51,7 @@ uint64_t gda_state_bytes(const GdaPlan& plan, uint32_t world_size, uint32_t lsa_
 cco_gda_device gda_device_struct(const GdaPlan& plan, const TransportTeam& team, uint32_t provider,
                                  uint32_t signal_slots) {
   const GdaLayout layout = gda_layout(plan, team.size, team.lsa_size);
-  const uint32_t rail_signals = plan.rail_barrier_count * layout.node_count;
+  const uint32_t rail_signals = plan.rail_barrier_count * layout.rail_barrier_slots;
   cco_gda_device device{};
   device.abi_version = CCO_ABI_VERSION;
   device.provider = provider;
@@ -64,6 +66,7 @@ cco_gda_device gda_device_struct(const GdaPlan& plan, const TransportTeam& team,
   device.world_barrier_count = plan.world_barrier_count;
   device.world_signal_first = plan.signal_count + rail_signals;
   device.world_barrier_first = plan.world_barrier_first;
+  device.rail_barrier_slots = layout.rail_barrier_slots;
   const bool proxy = provider == CCO_GDA_PROXY;
   device.queues = proxy ? 0 : team.own_words() + layout.queue_offset;
   device.rings = proxy ? team.own_words() + layout.ring_offset : 0;

@@ -20,6 +20,7 @@ struct GdaRingWords {
 /// Offsets in this rank's own words, 64-byte aligned. Parts that a provider does not use stay zero.
 struct GdaLayout {
   uint32_t node_count = 1;
+  uint32_t rail_barrier_slots = 1;
   uint32_t signal_total = 0;        ///< The user's, then the rail and the world barriers'.
   uint64_t device_offset = 0;       ///< cco_gda_device
   uint64_t shadow_offset = 0;       ///< uint64_t[signal_total]

@@ -25,12 +25,12 @@
  * count units of the send queue (see sq_depth), for ever; hardware sees their low bits. */
 typedef struct cco_gda_queue_state {
   uint64_t reserved;    /* handed out to producers */
-  uint64_t rung;        /* rung, in order */
+  uint64_t rung;        /* written in full, and rung or about to be: aggregated ones come later */
   uint64_t completed;   /* known to be completed */
-  uint64_t sequence;    /* bnxt: MSN and PSN handed out, packed. ionic: remote operations rung */
+  uint64_t sequence;    /* bnxt: PSN of the next message, written in order */
   uint64_t cq_index;    /* completions read, with an ordinary CQ */
   uint64_t poll_lock;   /* 1: somebody reads the CQ, where only one may */
-  uint64_t provider[2]; /* each provider's own */
+  uint64_t provider[2]; /* what the last doorbell covered; `error` of the queue, close at hand */
 } cco_gda_queue_state;
 
 /* One queue pair. */
@@ -76,11 +76,12 @@ typedef struct cco_gda_device {
   uint32_t signal_slots;  /* 1, or world_size */
   uint32_t counter_count;
   uint32_t rail_barrier_count;
-  uint32_t rail_signal_first; /* barrier b, sender node n: signal first + b * node_count + n */
+  uint32_t rail_signal_first; /* barrier b, sender s: signal first + b * rail_barrier_slots + s */
   uint32_t world_barrier_count;
-  uint32_t world_signal_first;  /* the rail stage of world barriers, likewise */
+  uint32_t world_signal_first;  /* rail stage of world barrier b, sender node n: first + b *
+                                   node_count + n */
   uint32_t world_barrier_first; /* LSA barrier of world barrier 0 */
-  uint32_t reserved0;           /* zero */
+  uint32_t rail_barrier_slots;  /* senders: nodes with CCO_GDA_CONNECT_RAIL, else world ranks */
   uint64_t queues;         /* address of cco_gda_queue[world_size][context_count]; 0 with proxy */
   uint64_t rings;          /* address of cco_work_ring[context_count]; 0 with NICs */
   uint64_t signal_offset;  /* in `control` */
@@ -131,7 +132,7 @@ CCO_ABI_AT(cco_gda_device, rail_signal_first, 36);
 CCO_ABI_AT(cco_gda_device, world_barrier_count, 40);
 CCO_ABI_AT(cco_gda_device, world_signal_first, 44);
 CCO_ABI_AT(cco_gda_device, world_barrier_first, 48);
-CCO_ABI_AT(cco_gda_device, reserved0, 52);
+CCO_ABI_AT(cco_gda_device, rail_barrier_slots, 52);
 CCO_ABI_AT(cco_gda_device, queues, 56);
 CCO_ABI_AT(cco_gda_device, rings, 64);
 CCO_ABI_AT(cco_gda_device, signal_offset, 72);

@@ -8,4 +8,5 @@
 #include "cco/device/kernel.h"
 #include "cco/device/lsa.h"
 #include "cco/device/platform.h"
+#include "cco/device/tdm.h"
 #include "cco/device/team.h"

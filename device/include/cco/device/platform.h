@@ -25,6 +25,13 @@
 #define CCO_DEVICE_PASS 0
 #endif
 
+// NVIDIA from sm_90 on has bulk copies. 1 in nvcc's host pass too, so that both passes see one
+// class.
+#if CCO_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#define CCO_SM90 1
+#else
+#define CCO_SM90 0
+#endif
 // gfx9: clang may drop the wait after a system release that is not written out
 // (llvm-project#178316).
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)

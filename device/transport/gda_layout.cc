@@ -7,7 +7,6 @@ namespace {
 
 constexpr uint64_t kLineBytes = 64;
 constexpr uint32_t kDefaultQueueDepth = 1024;
-static_assert(sizeof(GdaRingWords) == kLineBytes);
 
 }  // namespace
 
@@ -31,7 +30,7 @@ GdaLayout gda_layout(const GdaPlan& plan, uint32_t world_size, uint32_t lsa_size
   layout.epoch_offset =
       take(uint64_t{plan.rail_barrier_count} + plan.world_barrier_count, sizeof(uint64_t));
   layout.ring_offset = take(plan.context_count, sizeof(cco_work_ring));
-  layout.ring_words_offset = take(plan.context_count, sizeof(GdaRingWords));
+  layout.ring_words_offset = take(plan.context_count, sizeof(WorkRingWords));
   layout.queue_offset = take(queues, sizeof(cco_gda_queue));
   layout.queue_state_offset = take(queues, sizeof(cco_gda_queue_state));
   layout.sink_offset = take(queues, sizeof(uint64_t));

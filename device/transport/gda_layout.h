@@ -7,15 +7,9 @@
 #include "cco/device/abi_gda.h"
 #include "device/transport/gda_provider.h"
 #include "device/transport/transport_team.h"
+#include "device/transport/work_consumer.h"
 
 namespace cco {
-
-/// What producers of one ring share; in device memory.
-struct GdaRingWords {
-  uint64_t posted;
-  uint64_t seen;
-  uint64_t unused[6];  ///< Rings do not share cache lines.
-};
 
 /// Offsets in this rank's own words, 64-byte aligned. Parts that a provider does not use stay zero.
 struct GdaLayout {
@@ -27,7 +21,7 @@ struct GdaLayout {
   uint64_t counter_offset = 0;      ///< uint64_t[counter_count]
   uint64_t epoch_offset = 0;        ///< uint64_t[rail_barrier_count + world_barrier_count]
   uint64_t ring_offset = 0;         ///< cco_work_ring[context_count]
-  uint64_t ring_words_offset = 0;   ///< GdaRingWords[context_count]
+  uint64_t ring_words_offset = 0;   ///< WorkRingWords[context_count]
   uint64_t queue_offset = 0;        ///< cco_gda_queue[world_size][context_count]
   uint64_t queue_state_offset = 0;  ///< cco_gda_queue_state[world_size][context_count]
   uint64_t sink_offset = 0;         ///< uint64_t[world_size][context_count]

@@ -14,7 +14,10 @@
 
 #define CCO_SDMA_MAX_QUEUES 8u
 
-/* One user queue. Indices count bytes, for ever; a place in the ring is `index % ring_bytes`. */
+/* One user queue. Indices count bytes, for ever; a place in the ring is `index % ring_bytes`.
+ * Producers reserve, at most up to read_index + ring_bytes, write packets, and commit in the order
+ * of their reservations. Whoever commits may ring first, for all up to its own packets, so that
+ * write_index and doorbell only grow. */
 typedef struct cco_sdma_queue {
   uint64_t ring;            /* address */
   uint64_t ring_bytes;      /* a power of two */
@@ -22,7 +25,7 @@ typedef struct cco_sdma_queue {
   uint64_t write_index;     /* address of uint64_t: what the engine may read up to */
   uint64_t doorbell;        /* address of uint64_t: takes the write index */
   uint64_t reserved_index;  /* address of uint64_t in device memory: handed out to producers */
-  uint64_t committed_index; /* address of uint64_t in device memory: rung */
+  uint64_t committed_index; /* address of uint64_t in device memory: written, may be rung */
   uint64_t seen_index;      /* address of uint64_t in device memory: read_index as last read */
 } cco_sdma_queue;
 
@@ -34,7 +37,10 @@ typedef struct cco_sdma_device {
   uint64_t queues;        /* address of cco_sdma_queue[lsa_size][queue_count]; 0 with copy-engine */
   uint64_t rings;         /* address of cco_work_ring[queue_count]; 0 with user-queue */
   uint64_t signal_offset; /* in `control`: uint64_t[lsa_size][queue_count], by sender and queue */
-  uint64_t reserved[3];   /* zero */
+  uint64_t landed;        /* address of uint64_t[lsa_size][queue_count]: up to which index a queue's
+                             copies have landed, by fences of who asked; 0 with copy-engine */
+  uint64_t largest_copy;  /* bytes of one COPY packet, a multiple of 32; 0 with copy-engine */
+  uint64_t reserved[1];   /* zero */
 } cco_sdma_device;
 
 CCO_ABI_ASSERT(sizeof(cco_sdma_queue) == 64);
@@ -54,6 +60,8 @@ CCO_ABI_AT(cco_sdma_device, packets, 12);
 CCO_ABI_AT(cco_sdma_device, queues, 16);
 CCO_ABI_AT(cco_sdma_device, rings, 24);
 CCO_ABI_AT(cco_sdma_device, signal_offset, 32);
-CCO_ABI_AT(cco_sdma_device, reserved, 40);
+CCO_ABI_AT(cco_sdma_device, landed, 40);
+CCO_ABI_AT(cco_sdma_device, largest_copy, 48);
+CCO_ABI_AT(cco_sdma_device, reserved, 56);
 
 #endif /* CCO_DEVICE_ABI_SDMA_H_ */

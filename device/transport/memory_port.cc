@@ -25,10 +25,18 @@ class HostPort final : public MemoryPort {
   absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) override {
     return __atomic_fetch_add(reinterpret_cast<uint64_t*>(address), delta, __ATOMIC_ACQ_REL);
   }
+  absl::StatusOr<uint64_t> compare_swap(uint64_t address, uint64_t expected,
+                                        uint64_t desired) override {
+    __atomic_compare_exchange_n(reinterpret_cast<uint64_t*>(address), &expected, desired, false,
+                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
+  }
 
  private:
   static void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 };
+
+std::mutex g_updating;
 
 class GpuPort final : public MemoryPort {
  public:
@@ -46,18 +54,27 @@ class GpuPort final : public MemoryPort {
     return context_->copy_to_device(destination, from.data(), from.size());
   }
   absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) override {
-    // No driver adds from the CPU, and a kernel that adds may find no room beside the kernel that
-    // waits for it. Among the engines of this process a mutex does.
-    static std::mutex adding;
-    const std::lock_guard<std::mutex> lock(adding);
-    uint64_t before = 0;
-    CCO_RETURN_IF_ERROR(context_->copy_to_host(&before, address, sizeof before));
-    const uint64_t after = before + delta;
-    CCO_RETURN_IF_ERROR(context_->copy_to_device(address, &after, sizeof after));
-    return before;
+    return update(address, [delta](uint64_t before) { return before + delta; });
+  }
+  absl::StatusOr<uint64_t> compare_swap(uint64_t address, uint64_t expected,
+                                        uint64_t desired) override {
+    return update(address, [=](uint64_t before) { return before == expected ? desired : before; });
   }
 
  private:
+  template <typename F>
+  absl::StatusOr<uint64_t> update(uint64_t address, F after) {
+    // No driver updates a word from the CPU, and a kernel that does may find no room beside the
+    // kernel that waits for it. Among the engines of this process a mutex does.
+    const std::lock_guard<std::mutex> lock(g_updating);
+    uint64_t word = 0;
+    CCO_RETURN_IF_ERROR(context_->copy_to_host(&word, address, sizeof word));
+    const uint64_t before = word;
+    word = after(before);
+    CCO_RETURN_IF_ERROR(context_->copy_to_device(address, &word, sizeof word));
+    return before;
+  }
+
   GpuContext* const context_;
   const std::unique_ptr<GpuStream> stream_;
 };

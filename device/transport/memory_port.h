@@ -23,6 +23,10 @@ class MemoryPort {
   /// Adds to an aligned word and returns what it was. Releases what earlier calls wrote. Atomic
   /// among the ports of this process; on `host`, also among kernels and other processes.
   virtual absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) = 0;
+  /// Stores `desired` in an aligned word that holds `expected`; returns what it held. As
+  /// fetch_add() otherwise.
+  virtual absl::StatusOr<uint64_t> compare_swap(uint64_t address, uint64_t expected,
+                                                uint64_t desired) = 0;
 };
 
 /// `context` must outlive the port. `is_host`: device addresses are addresses of this CPU.

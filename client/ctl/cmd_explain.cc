@@ -46,14 +46,11 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   CCO_ASSIGN_OR_RETURN(const v1::GroupInfo group, find_group(groups, name));
-  v1::ExplainGroupRequest request;
-  request.set_group_id(group.group_id());
   v1::ExplainGroupResponse explained;
   if (group.group_id() == 0) {
     *explained.mutable_group() = group;  // Still forming: who has come, and whom it waits for.
   } else {
-    CCO_RETURN_IF_ERROR(connection->call(&v1::MemdService::Stub::ExplainGroup, request, &explained,
-                                         settings.timeout()));
+    CCO_ASSIGN_OR_RETURN(explained, explain_group(*connection, settings, group.group_id()));
   }
   if (settings.json) return print_json(explained);
   print(describe(explained));

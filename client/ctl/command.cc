@@ -16,6 +16,8 @@ absl::Span<const Command> commands() {
       {"sessions", "attached processes", define_sessions},
       {"explain", "for each pair of ranks of a group: reachable how, and if not, why",
        define_explain},
+      {"transports", "for each pair of ranks and transport: provider, limits, and if none, why",
+       define_transports},
       {"doctor", "checks socket, permissions, limits, driver and peer access", define_doctor},
       {"run", "starts N ranks of a command on this node", define_run},
       {"abort", "ends a group's collective calls and device waits, for good", define_abort},
@@ -53,6 +55,17 @@ absl::StatusOr<v1::ListGroupsResponse> list_groups(Connection& connection,
                                                    const Settings& settings) {
   return list_all<v1::ListGroupsRequest, v1::ListGroupsResponse>(
       connection, &v1::MemdService::Stub::ListGroups, {}, settings);
+}
+
+absl::StatusOr<v1::ExplainGroupResponse> explain_group(Connection& connection,
+                                                       const Settings& settings,
+                                                       uint64_t group_id) {
+  v1::ExplainGroupRequest request;
+  request.set_group_id(group_id);
+  v1::ExplainGroupResponse explained;
+  CCO_RETURN_IF_ERROR(connection.call(&v1::MemdService::Stub::ExplainGroup, request, &explained,
+                                      settings.timeout()));
+  return explained;
 }
 
 absl::StatusOr<v1::GroupInfo> find_group(const v1::ListGroupsResponse& groups,

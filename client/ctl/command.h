@@ -50,6 +50,7 @@ Runner define_groups(CLI::App& app, const Settings& settings);
 Runner define_windows(CLI::App& app, const Settings& settings);
 Runner define_sessions(CLI::App& app, const Settings& settings);
 Runner define_explain(CLI::App& app, const Settings& settings);
+Runner define_transports(CLI::App& app, const Settings& settings);
 Runner define_doctor(CLI::App& app, const Settings& settings);
 Runner define_run(CLI::App& app, const Settings& settings);
 Runner define_abort(CLI::App& app, const Settings& settings);
@@ -84,6 +85,9 @@ absl::StatusOr<Response> list_all(Connection& connection,
 absl::StatusOr<v1::GetNodeResponse> get_node(Connection& connection, const Settings& settings);
 absl::StatusOr<v1::ListGroupsResponse> list_groups(Connection& connection,
                                                    const Settings& settings);
+
+absl::StatusOr<v1::ExplainGroupResponse> explain_group(Connection& connection,
+                                                       const Settings& settings, uint64_t group_id);
 
 /// Finds a group by its id (decimal) or name. NOT_FOUND lists the groups there are;
 /// INVALID_ARGUMENT when several tenants have a group of that name.

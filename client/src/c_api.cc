@@ -374,19 +374,23 @@ cco_status cco_comm_create(cco_group* group, const cco_comm_options* options, cc
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(require(comm, "comm"));
     CCO_ASSIGN_OR_RETURN(const cco_comm_options known, read_struct(options, "options"));
-    CCO_ASSIGN_OR_RETURN(const std::chrono::milliseconds timeout,
-                         Client::collective_timeout(known.timeout_ms));
+    CCO_ASSIGN_OR_RETURN(CommOptions resolved, resolve_comm_options(known));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Comm> made,
-                         Comm::create(std::move(found), {.signal_count = known.signal_count,
-                                                         .barrier_count = known.barrier_count,
-                                                         .timeout = timeout}));
+                         Comm::create(std::move(found), std::move(resolved)));
     return publish(std::move(made), token_of(group), comm);
   });
 }
 
 void cco_comm_destroy(cco_comm* comm) {
   destroy(comm, [](Comm& last) { last.give_up(); });
+}
+
+cco_status cco_comm_check(cco_comm* comm) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> found, find(comm));
+    return found->check();
+  });
 }
 
 cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device) {

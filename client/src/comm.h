@@ -1,40 +1,40 @@
-// One rank's use of a device communicator: words in the control region, and what a kernel needs.
+// One rank's use of a device communicator: words in the control region, transports, and what a
+// kernel needs of both.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "cco/device/abi.h"
+#include "client/src/comm_layout.h"
+#include "client/src/transports.h"
 #include "client/src/window.h"
 
 namespace cco::client {
 
-inline constexpr uint32_t kMaxSignals = 65536;
-inline constexpr uint32_t kMaxBarriers = 4096;
-
 /// Thread safe: constant once made.
 class Comm {
  public:
-  struct Options {
-    uint32_t signal_count = 0;
-    uint32_t barrier_count = 0;
-    std::chrono::milliseconds timeout{};
-  };
-
-  /// Collective, matched by order. INVALID_ARGUMENT: a count over its limit, or ranks disagree.
+  /// Collective, matched by order. INVALID_ARGUMENT: ranks disagree. FAILED_PRECONDITION: a
+  /// transport that was asked for is not to be had.
   static absl::StatusOr<std::shared_ptr<Comm>> create(std::shared_ptr<Group> group,
-                                                      const Options& options);
+                                                      CommOptions options);
 
-  void give_up() { words_->give_up(); }
+  void give_up();
 
   const cco_device_comm& device() const { return device_; }
+  /// INTERNAL: a transport has reported an error.
+  absl::Status check() const;
 
  private:
   explicit Comm(std::shared_ptr<Window> words) : words_(std::move(words)) {}
-  absl::Status fill(const Options& options, uint64_t barrier_offset);
+  absl::Status fill(const CommOptions& options, const CommLayout& layout);
+  /// Opens and proves the transports that were asked for, with the other ranks.
+  absl::Status arm(const CommOptions& options, const CommLayout& layout, const Gate::Pass& turn,
+                   const Deadline& deadline);
 
   std::shared_ptr<Window> words_;
+  std::unique_ptr<Transports> transports_;  // Gone before the words; null: LSA and TDM alone.
   cco_device_comm device_{};
 };
 

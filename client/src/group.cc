@@ -53,6 +53,7 @@ absl::Status Group::join(const Options& options, std::string* notice_ticket) {
   request.set_unique_id(options.unique_id);
   request.set_gpu_uuid(client_->driver().devices()[device_].uuid);
   request.set_slot_bytes(options.slot_bytes);
+  request.set_lsa_size(options.lsa_size);
   v1::JoinGroupResponse answer;
   CCO_RETURN_IF_ERROR(
       client_->call_collective(&Stub::JoinGroup, std::move(request), &answer, options.timeout));
@@ -76,8 +77,8 @@ absl::Status Group::map_control(const std::string& notice_ticket) {
                        context_->register_host(notice_page_->address(), NoticePage::kBytes));
   abort_word_address_ = page + offsetof(cco_notice_page, abort_word);
   CCO_ASSIGN_OR_RETURN(
-      heap_, Heap::create(&client_->driver(), device_, topology_.lsa_size, topology_.slot_bytes));
-  const std::vector<uint64_t> offsets(topology_.lsa_size, 0);
+      heap_, Heap::create(&client_->driver(), device_, topology_.size, topology_.slot_bytes));
+  const std::vector<uint64_t> offsets(topology_.size, 0);
   CCO_RETURN_IF_ERROR(map_range(0, offsets, topology_.control_bytes));
   return context_->fill_zero(own_address(0), topology_.control_bytes);
 }
@@ -111,16 +112,16 @@ absl::Status Group::map_range(uint32_t slab_index, absl::Span<const uint64_t> of
     for (const v1::SlabExport& slab : answer.exports()) {
       places.push_back({.offset = slab.offset(), .size_bytes = slab.size_bytes()});
     }
-    CCO_RETURN_IF_ERROR(heap_->map_slab(slab_index, places, [&](uint32_t lsa_rank) {
-      return client_->connection().redeem(answer.exports(static_cast<int>(lsa_rank)).ticket());
+    CCO_RETURN_IF_ERROR(heap_->map_slab(slab_index, places, [&](uint32_t rank) {
+      return client_->connection().redeem(answer.exports(static_cast<int>(rank)).ticket());
     }));
     slab_count_.store(static_cast<uint32_t>(heap_->slab_count()), std::memory_order_relaxed);
   }
-  for (uint32_t lsa_rank = 0; lsa_rank < topology_.lsa_size; ++lsa_rank) {
-    if (heap_->holds(slab_index, lsa_rank, offsets[lsa_rank], size_bytes)) continue;
+  for (uint32_t rank = 0; rank < topology_.size; ++rank) {
+    if (heap_->holds(slab_index, rank, offsets[rank], size_bytes)) continue;
     return absl::InternalError(absl::StrFormat(
-        "cco-memd says that slab %d holds %d bytes at offset %d of LSA rank %d; it does not",
-        slab_index, size_bytes, offsets[lsa_rank], lsa_rank));
+        "cco-memd says that slab %d holds %d bytes at offset %d of rank %d; it does not",
+        slab_index, size_bytes, offsets[rank], rank));
   }
   return absl::OkStatus();
 }

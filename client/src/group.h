@@ -13,14 +13,18 @@
 #include "client/src/gate.h"
 #include "client/src/heap.h"
 #include "client/src/notice_page.h"
+#include "device/transport/window_registry.h"
 
 namespace cco::client {
 
 struct Topology {
   uint64_t group_id = 0;
   uint64_t generation = 0;
-  uint32_t rank = 0;
-  uint32_t size = 0;
+  uint32_t rank = 0;  ///< World, and of the node: a group is on one node.
+  uint32_t size = 0;  ///< Also the slots of the flat map.
+  // The team that kernels reach by loads and stores: all ranks, unless the group plays several
+  // nodes (Options::lsa_size). Slots of the others are mapped all the same, for what moves their
+  // bytes in a NIC's place.
   uint32_t lsa_rank = 0;
   uint32_t lsa_size = 0;
   uint32_t lsa_first = 0;
@@ -38,6 +42,7 @@ class Group {
     std::string name;  ///< Or:
     std::string unique_id;
     uint64_t slot_bytes = 0;
+    uint32_t lsa_size = 0;  ///< A divisor of `size`; 0: all ranks.
     std::chrono::milliseconds timeout{};
   };
 
@@ -52,18 +57,19 @@ class Group {
   int device() const { return device_; }
   Client& client() { return *client_; }
   GpuContext& context() { return *context_; }
-  uint64_t flat_base() const { return heap_->flat_base(); }
+  /// Address of the team's first slot.
+  uint64_t flat_base() const { return heap_->address(topology_.lsa_first, 0); }
   uint32_t slab_count() const { return slab_count_.load(std::memory_order_relaxed); }
-  /// Address of `offset` in an LSA rank's slot. The control region lies at offset 0.
-  uint64_t address(uint32_t lsa_rank, uint64_t offset) const {
-    return heap_->address(lsa_rank, offset);
-  }
-  uint64_t own_address(uint64_t offset) const { return address(topology_.lsa_rank, offset); }
+  /// Address of `offset` in a world rank's slot. The control region lies at offset 0.
+  uint64_t address(uint32_t rank, uint64_t offset) const { return heap_->address(rank, offset); }
+  uint64_t own_address(uint64_t offset) const { return address(topology_.rank, offset); }
+  /// The windows that transports of this rank may touch.
+  WindowRegistry& windows() { return windows_; }
   /// Of the abort word, for kernels.
   uint64_t abort_word_address() const { return abort_word_address_; }
 
   /// Maps the slab unless it is mapped, and checks that it holds `size_bytes` at `offsets[r]` of
-  /// LSA rank r's slot.
+  /// world rank r's slot.
   absl::Status map_range(uint32_t slab_index, absl::Span<const uint64_t> offsets,
                          uint64_t size_bytes);
   void unmap_slab(uint32_t slab_index);
@@ -91,6 +97,7 @@ class Group {
   Topology topology_;
   std::unique_ptr<GpuContext> context_;
   std::unique_ptr<Heap> heap_;  // Changed inside map_gate_.
+  WindowRegistry windows_;
   std::optional<NoticePage> notice_page_;
   uint64_t abort_word_address_ = 0;
   std::atomic<uint32_t> slab_count_{0};

@@ -1,7 +1,9 @@
 #include "client/src/group_options.h"
 
+#include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
@@ -83,6 +85,20 @@ absl::Status find_name(const cco_group_options& options,
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint32_t> find_lsa_size(const cco_group_options& options, uint32_t size) {
+  const char* const variable = std::getenv("CCO_LSA_SIZE");
+  uint32_t lsa_size = options.lsa_size;
+  if (lsa_size == 0 && variable != nullptr &&
+      (!absl::SimpleAtoi(variable, &lsa_size) || lsa_size == 0)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "CCO_LSA_SIZE is '%s'; it takes a divisor of the group's size, %d", variable, size));
+  }
+  if (lsa_size == 0 || size % lsa_size == 0) return lsa_size;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %d; it takes a divisor of the group's size, %d",
+                      options.lsa_size == 0 ? "CCO_LSA_SIZE" : "lsa_size", lsa_size, size));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> checked_name(const char* name, const char* what) {
@@ -105,6 +121,7 @@ absl::StatusOr<Group::Options> resolve_group_options(
         options.slot_bytes, kSlotUnitBytes));
   }
   result.slot_bytes = options.slot_bytes;
+  CCO_ASSIGN_OR_RETURN(result.lsa_size, find_lsa_size(options, result.size));
   CCO_ASSIGN_OR_RETURN(result.timeout, Client::collective_timeout(options.timeout_ms));
   return result;
 }

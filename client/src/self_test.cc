@@ -38,14 +38,14 @@ struct PeerResult {
 class SelfTest {
  public:
   explicit SelfTest(Group& group)
-      : group_(group), topology_(group.topology()), results_(topology_.lsa_size) {}
+      : group_(group), topology_(group.topology()), results_(topology_.size) {}
 
   void write_all() {
-    for (uint32_t peer = 0; peer < topology_.lsa_size; ++peer) {
-      const Nonce sent = nonce(topology_, topology_.lsa_rank, peer);
+    for (uint32_t peer = 0; peer < topology_.size; ++peer) {
+      const Nonce sent = nonce(topology_, topology_.rank, peer);
       const auto start = std::chrono::steady_clock::now();
       const absl::Status status =
-          group_.context().copy_to_device(slot(peer, topology_.lsa_rank), sent.data(), sizeof sent);
+          group_.context().copy_to_device(slot(peer, topology_.rank), sent.data(), sizeof sent);
       const std::chrono::duration<double, std::micro> took =
           std::chrono::steady_clock::now() - start;
       results_[peer].write_us = took.count();
@@ -54,20 +54,20 @@ class SelfTest {
   }
 
   void check_all() {
-    std::vector<Nonce> arrived(topology_.lsa_size);
-    const absl::Status own = group_.context().copy_to_host(
-        arrived.data(), slot(topology_.lsa_rank, 0), arrived.size() * sizeof(Nonce));
-    for (uint32_t peer = 0; peer < topology_.lsa_size; ++peer) {
+    std::vector<Nonce> arrived(topology_.size);
+    const absl::Status own = group_.context().copy_to_host(arrived.data(), slot(topology_.rank, 0),
+                                                           arrived.size() * sizeof(Nonce));
+    for (uint32_t peer = 0; peer < topology_.size; ++peer) {
       Nonce read_back{};
       const absl::Status theirs = group_.context().copy_to_host(
-          read_back.data(), slot(peer, topology_.lsa_rank), sizeof read_back);
+          read_back.data(), slot(peer, topology_.rank), sizeof read_back);
       if (!own.ok()) {
         set_fault(peer, "load from own memory failed: " + std::string(own.message()));
       } else if (!theirs.ok()) {
         set_fault(peer, "load failed: " + std::string(theirs.message()));
-      } else if (read_back != nonce(topology_, topology_.lsa_rank, peer)) {
+      } else if (read_back != nonce(topology_, topology_.rank, peer)) {
         set_fault(peer, "its memory does not hold what this rank stored there");
-      } else if (arrived[peer] != nonce(topology_, peer, topology_.lsa_rank)) {
+      } else if (arrived[peer] != nonce(topology_, peer, topology_.rank)) {
         set_fault(peer, "its store did not arrive in this rank's memory");
       }
     }
@@ -77,10 +77,10 @@ class SelfTest {
     v1::ReportPeersRequest request;
     request.set_group_id(topology_.group_id);
     request.set_rank(topology_.rank);
-    for (uint32_t peer = 0; peer < topology_.lsa_size; ++peer) {
+    for (uint32_t peer = 0; peer < topology_.size; ++peer) {
       const PeerResult& result = results_[peer];
       v1::PeerReport* report = request.add_peers();
-      report->set_rank(topology_.lsa_first + peer);
+      report->set_rank(peer);
       report->set_reachable(result.fault.empty());
       report->set_detail(result.fault.empty()
                              ? absl::StrFormat("load/store through the flat map, self-test %.1f us",
@@ -92,9 +92,9 @@ class SelfTest {
   }
 
   absl::Status verdict() const {
-    for (uint32_t peer = 0; peer < topology_.lsa_size; ++peer) {
+    for (uint32_t peer = 0; peer < topology_.size; ++peer) {
       if (results_[peer].fault.empty()) continue;
-      const uint32_t rank = topology_.lsa_first + peer;
+      const uint32_t rank = peer;
       return with_error_rank(absl::FailedPreconditionError(absl::StrFormat(
                                  "rank %d does not reach rank %d: %s. See ccoctl doctor",
                                  topology_.rank, rank, results_[peer].fault)),

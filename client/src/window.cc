@@ -26,16 +26,16 @@ v1::CreateWindowRequest request_for(const Topology& topology, const WindowSpec& 
   return request;
 }
 
-// Where the window begins in each LSA rank's slot.
+// Where the window begins in each rank's slot.
 absl::StatusOr<std::vector<uint64_t>> offsets_of(const v1::CreateWindowResponse& answer,
                                                  const Topology& topology) {
   if (answer.peer_offsets().empty()) {
-    return std::vector<uint64_t>(topology.lsa_size, answer.offset());
+    return std::vector<uint64_t>(topology.size, answer.offset());
   }
-  if (answer.peer_offsets_size() != static_cast<int>(topology.lsa_size)) {
+  if (answer.peer_offsets_size() != static_cast<int>(topology.size)) {
     return absl::InternalError(
-        absl::StrFormat("cco-memd places the window of %d LSA ranks; the group has %d",
-                        answer.peer_offsets_size(), topology.lsa_size));
+        absl::StrFormat("cco-memd places the window of %d ranks; the group has %d",
+                        answer.peer_offsets_size(), topology.size));
   }
   return std::vector<uint64_t>(answer.peer_offsets().begin(), answer.peer_offsets().end());
 }
@@ -84,42 +84,60 @@ absl::Status Window::place(const WindowSpec& spec, const v1::CreateWindowRespons
   CCO_ASSIGN_OR_RETURN(const std::vector<uint64_t> offsets, offsets_of(answer, topology));
   if (spec.placement == v1::PLACEMENT_EXTERNAL) own_slab_ = answer.slab_index();
   CCO_RETURN_IF_ERROR(group_->map_range(answer.slab_index(), offsets, spec.size_bytes));
-  for (uint32_t lsa_rank = 0; lsa_rank < topology.lsa_size; ++lsa_rank) {
-    peer_bases_.push_back(group_->address(lsa_rank, offsets[lsa_rank]));
+  for (uint32_t rank = 0; rank < topology.size; ++rank) {
+    bases_.push_back(group_->address(rank, offsets[rank]));
   }
+  CCO_RETURN_IF_ERROR(group_->windows().add(
+      {.generation = device_.generation, .size_bytes = spec.size_bytes, .bases = bases_}));
   const bool at_stride = std::all_of(offsets.begin(), offsets.end(),
                                      [&](uint64_t offset) { return offset == answer.offset(); });
   device_.abi_version = CCO_ABI_VERSION;
-  device_.transports = CCO_TRANSPORT_LSA;
-  device_.win_base = at_stride ? group_->address(0, answer.offset()) : 0;
+  device_.transports =
+      CCO_TRANSPORT_LSA | CCO_TRANSPORT_SDMA | CCO_TRANSPORT_TDM | CCO_TRANSPORT_GDA;
+  device_.win_base = at_stride ? group_->address(topology.lsa_first, answer.offset()) : 0;
   device_.stride_4g = at_stride ? static_cast<uint32_t>(topology.slot_bytes / kSlotUnitBytes) : 0;
   device_.lsa_rank = topology.lsa_rank;
   device_.lsa_size = topology.lsa_size;
+  device_.local_key = window_key(device_.generation);
   device_.size_bytes = spec.size_bytes;
   device_.incarnation = group_->client().connection().incarnation();
   return write_descriptor(answer.descriptor_offset());
 }
 
+// The descriptor, the addresses of the team's copies, and a remote key per world rank.
 absl::Status Window::write_descriptor(uint64_t descriptor_offset) {
-  const size_t table_bytes = peer_bases_.size() * sizeof(uint64_t);
-  const size_t total_bytes = sizeof device_ + table_bytes;
-  const uint64_t control_bytes = group_->topology().control_bytes;
-  if (total_bytes > control_bytes || descriptor_offset > control_bytes - total_bytes ||
+  const Topology& topology = group_->topology();
+  const absl::Span<const uint64_t> team =
+      absl::MakeConstSpan(bases_).subspan(topology.lsa_first, topology.lsa_size);
+  const std::vector<uint32_t> keys(topology.size, device_.local_key);
+  const size_t team_bytes = team.size() * sizeof(uint64_t);
+  const size_t keys_bytes = keys.size() * sizeof(uint32_t);
+  const size_t total_bytes = sizeof device_ + team_bytes + keys_bytes;
+  if (total_bytes > topology.control_bytes ||
+      descriptor_offset > topology.control_bytes - total_bytes ||
       descriptor_offset % alignof(cco_window_device) != 0) {
     return absl::InternalError(
         absl::StrFormat("cco-memd places a descriptor of %d bytes at offset %d of a control region "
                         "of %d bytes",
-                        total_bytes, descriptor_offset, control_bytes));
+                        total_bytes, descriptor_offset, topology.control_bytes));
   }
   device_pointer_ = group_->own_address(descriptor_offset);
   device_.peer_bases = device_pointer_ + sizeof device_;
+  device_.remote_keys = device_.peer_bases + team_bytes;
   std::vector<unsigned char> bytes(total_bytes);
   std::memcpy(bytes.data(), &device_, sizeof device_);
-  std::memcpy(bytes.data() + sizeof device_, peer_bases_.data(), table_bytes);
+  std::memcpy(bytes.data() + sizeof device_, team.data(), team_bytes);
+  std::memcpy(bytes.data() + sizeof device_ + team_bytes, keys.data(), keys_bytes);
   return group_->context().copy_to_device(device_pointer_, bytes.data(), bytes.size());
 }
 
 void Window::give_up() {
+  group_->windows().remove(device_.generation);
+  // A kernel that still holds the descriptor's address finds a window that was never registered.
+  if (device_pointer_ != 0) {
+    const cco_window_device none{};
+    group_->context().copy_to_device(device_pointer_, &none, sizeof none).IgnoreError();
+  }
   // Unmapped first: once every rank has told the daemon, it may put something else there.
   if (own_slab_.has_value()) group_->unmap_slab(*own_slab_);
   v1::DestroyWindowRequest request;
@@ -131,12 +149,13 @@ void Window::give_up() {
 }
 
 absl::StatusOr<uint64_t> Window::address(uint32_t lsa_rank, uint64_t offset) const {
-  if (lsa_rank < peer_bases_.size() && offset < device_.size_bytes) {
-    return peer_bases_[lsa_rank] + offset;
+  const Topology& topology = group_->topology();
+  if (lsa_rank < topology.lsa_size && offset < device_.size_bytes) {
+    return bases_[topology.lsa_first + lsa_rank] + offset;
   }
   return absl::OutOfRangeError(
       absl::StrFormat("offset %d of LSA rank %d: the window has %d bytes on each of %d ranks",
-                      offset, lsa_rank, device_.size_bytes, peer_bases_.size()));
+                      offset, lsa_rank, device_.size_bytes, topology.lsa_size));
 }
 
 }  // namespace cco::client

@@ -40,6 +40,8 @@ class Window {
 
   Group& group() { return *group_; }
   const cco_window_device& device() const { return device_; }
+  /// Its copies, by world rank.
+  const std::vector<uint64_t>& bases() const { return bases_; }
   uint64_t device_pointer() const { return device_pointer_; }
   /// OUT_OF_RANGE: no such rank, or offset >= size.
   absl::StatusOr<uint64_t> address(uint32_t lsa_rank, uint64_t offset) const;
@@ -59,7 +61,7 @@ class Window {
   std::optional<uint32_t> own_slab_;  // Of external memory: mapped for this window alone.
   cco_window_device device_{};
   uint64_t device_pointer_ = 0;
-  std::vector<uint64_t> peer_bases_;  // By LSA rank.
+  std::vector<uint64_t> bases_;  // By world rank.
 };
 
 }  // namespace cco::client

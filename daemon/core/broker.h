@@ -71,6 +71,8 @@ class Broker {
                Milliseconds timeout, Reply<BarrierResult> reply);
   absl::Status report_peers(Session& session, GroupId group, uint32_t rank,
                             std::vector<PeerReport> peers);
+  absl::Status report_transports(Session& session, GroupId group, uint32_t rank,
+                                 std::vector<TransportReport> reports);
 
   // Windows.
   void create_window(Session& session, WindowRequest request, Reply<WindowResult> reply);

@@ -1,8 +1,11 @@
 // Broker: forming groups, leaving them, barriers.
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/status_macros.h"
 #include "daemon/core/broker.h"
 
@@ -81,6 +84,10 @@ absl::Status Broker::check_join(const JoinRequest& request) const {
   if (request.slot_bytes % kSlotUnit != 0 || request.slot_bytes > kMaxSlotBytes) {
     return invalid("slot_bytes is ", request.slot_bytes, "; it takes a multiple of ", kSlotUnit,
                    " (4 GiB) up to ", kMaxSlotBytes);
+  }
+  if (request.lsa_size != 0 && request.size % request.lsa_size != 0) {
+    return invalid("lsa_size is ", request.lsa_size, "; it takes a divisor of the group's size, ",
+                   request.size, ", or 0 for all ranks of the node");
   }
   return absl::OkStatus();
 }
@@ -178,8 +185,14 @@ absl::StatusOr<std::unique_ptr<Group>> Broker::make_group(const Forming& forming
   for (uint32_t rank = 0; rank < call.size(); ++rank) {
     const JoinRequest& request = call.args(rank);
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<NoticePage> page, notices_.create_page(call.size()));
-    group->ranks.push_back(
-        {request.session, request.who, request.gpu, MemberState::kLive, true, std::move(page), {}});
+    group->ranks.push_back({request.session,
+                            request.who,
+                            request.gpu,
+                            MemberState::kLive,
+                            true,
+                            std::move(page),
+                            {},
+                            {}});
   }
   return group;
 }
@@ -191,15 +204,16 @@ void Broker::form_group(const std::pair<uint32_t, std::string>& key) {
     call.fail(status);
     forming_.erase(key);
   };
-  const auto same_slot = [](const JoinRequest& a, const JoinRequest& b) {
-    return a.slot_bytes == b.slot_bytes;
+  const auto same_layout = [](const JoinRequest& a, const JoinRequest& b) {
+    return a.slot_bytes == b.slot_bytes && a.lsa_size == b.lsa_size;
   };
-  if (const auto rank = call.first_different(same_slot); rank.has_value()) {
-    return fail(
-        about_rank(absl::InvalidArgumentError(absl::StrCat(
-                       call.what(), ": rank ", *rank, " asks for slot_bytes ",
-                       call.args(*rank).slot_bytes, ", rank 0 for ", call.args(0).slot_bytes)),
-                   *rank));
+  if (const auto rank = call.first_different(same_layout); rank.has_value()) {
+    const JoinRequest &theirs = call.args(*rank), &first = call.args(0);
+    return fail(about_rank(absl::InvalidArgumentError(absl::StrCat(
+                               call.what(), ": rank ", *rank, " asks for slot_bytes ",
+                               theirs.slot_bytes, " and lsa_size ", theirs.lsa_size,
+                               ", rank 0 for ", first.slot_bytes, " and ", first.lsa_size)),
+                           *rank));
   }
   absl::StatusOr<std::unique_ptr<Group>> group = make_group(forming);
   if (!group.ok()) return fail(group.status());
@@ -248,7 +262,14 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
               0,
               0};
   group->slabs.emplace(group->next_slab_index++, std::move(set));
-  JoinResult result{group->id, group->generation, group->heap.slot_bytes(), control_bytes, {}, {},
+  const uint32_t asked_lsa_size = call->args(0).lsa_size;
+  JoinResult result{group->id,
+                    group->generation,
+                    group->heap.slot_bytes(),
+                    control_bytes,
+                    asked_lsa_size == 0 ? group->size() : asked_lsa_size,
+                    {},
+                    {},
                     ""};
   for (uint32_t rank = 0; rank < group->size(); ++rank) {
     const Rank& member = group->ranks[rank];
@@ -332,6 +353,27 @@ absl::Status Broker::report_peers(Session& session, GroupId id, uint32_t rank,
           absl::StrCat("report on rank ", report.rank, " of a group of ", member.group->size()));
     }
     member.rank->peers[report.rank] = std::move(report);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Broker::report_transports(Session& session, GroupId id, uint32_t rank,
+                                       std::vector<TransportReport> reports) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
+  for (const TransportReport& report : reports) {
+    if (report.peer >= member.group->size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report on peer ", report.peer, " of a group of ", member.group->size()));
+    }
+    static constexpr std::array kTransports{"lsa", "sdma", "tdm", "gda"};
+    if (absl::c_find(kTransports, report.transport) == kTransports.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("report on transport '", report.transport,
+                                                     "': there are ",
+                                                     absl::StrJoin(kTransports, ", ")));
+    }
+  }
+  for (TransportReport& report : reports) {
+    member.rank->transports[{report.peer, report.transport}] = std::move(report);
   }
   return absl::OkStatus();
 }

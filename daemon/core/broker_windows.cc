@@ -29,8 +29,9 @@ std::string describe(const WindowRequest& request) {
                       " at alignment ", request.alignment);
 }
 
+// The struct, an address per LSA rank and a remote key per world rank.
 uint64_t descriptor_bytes(const Group& group) {
-  return sizeof(cco_window_device) + 8 * static_cast<uint64_t>(group.size());
+  return sizeof(cco_window_device) + 12 * static_cast<uint64_t>(group.size());
 }
 
 }  // namespace

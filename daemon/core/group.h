@@ -28,6 +28,14 @@ struct PeerReport {
   std::string detail;
 };
 
+struct TransportReport {
+  uint32_t peer = 0;
+  std::string transport;
+  bool usable = false;
+  std::string provider;
+  std::string detail;
+};
+
 struct Rank {
   SessionId session{};
   Identity who;
@@ -36,6 +44,7 @@ struct Rank {
   bool may_map = true;  // Until it has left, or its process has exited.
   std::shared_ptr<NoticePage> notice;
   std::map<uint32_t, PeerReport> peers;
+  std::map<std::pair<uint32_t, std::string>, TransportReport> transports;  // By peer and transport.
 };
 
 /// One slab of the group: its memory on every rank, and where it is mapped.
@@ -69,6 +78,7 @@ struct JoinRequest {
   uint32_t size = 0;
   std::string gpu_uuid;
   uint64_t slot_bytes = 0;
+  uint32_t lsa_size = 0;  // 0: all ranks.
   Milliseconds timeout{};
   // Filled in by the broker.
   SessionId session{};
@@ -80,6 +90,7 @@ struct JoinResult {
   uint64_t generation = 0;
   uint64_t slot_bytes = 0;
   uint64_t control_bytes = 0;
+  uint32_t lsa_size = 0;
   std::vector<std::string> gpu_uuids;  // By rank.
   std::vector<int64_t> pids;
   std::string notice_ticket;

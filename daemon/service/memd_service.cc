@@ -221,6 +221,24 @@ grpc::ServerUnaryReactor* MemdService::ReportPeers(grpc::CallbackServerContext* 
                 });
 }
 
+grpc::ServerUnaryReactor* MemdService::ReportTransports(grpc::CallbackServerContext* context,
+                                                        const v1::ReportTransportsRequest* request,
+                                                        v1::ReportTransportsResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  constexpr size_t kMaxDetailBytes = 511;
+                  constexpr size_t kMaxProviderBytes = 31;
+                  std::vector<TransportReport> reports;
+                  for (const v1::TransportReport& report : request.reports()) {
+                    reports.push_back({report.peer(), report.transport(), report.usable(),
+                                       report.provider().substr(0, kMaxProviderBytes),
+                                       report.detail().substr(0, kMaxDetailBytes)});
+                  }
+                  reply(empty_or<v1::ReportTransportsResponse>(broker_.report_transports(
+                      session, GroupId{request.group_id()}, request.rank(), std::move(reports))));
+                });
+}
+
 grpc::ServerUnaryReactor* MemdService::ListSessions(grpc::CallbackServerContext* context,
                                                     const v1::ListSessionsRequest* request,
                                                     v1::ListSessionsResponse* response) {

@@ -53,6 +53,9 @@ class MemdService final : public v1::MemdService::CallbackService {
                                        v1::ListGroupsResponse*) override;
   grpc::ServerUnaryReactor* ListWindows(grpc::CallbackServerContext*, const v1::ListWindowsRequest*,
                                         v1::ListWindowsResponse*) override;
+  grpc::ServerUnaryReactor* ReportTransports(grpc::CallbackServerContext*,
+                                             const v1::ReportTransportsRequest*,
+                                             v1::ReportTransportsResponse*) override;
   grpc::ServerUnaryReactor* ExplainGroup(grpc::CallbackServerContext*,
                                          const v1::ExplainGroupRequest*,
                                          v1::ExplainGroupResponse*) override;

@@ -121,6 +121,16 @@ v1::GroupInfo render_forming(const Broker::Forming& forming, const Broker& broke
   return info;
 }
 
+v1::TransportReport render(const TransportReport& report) {
+  v1::TransportReport rendered;
+  rendered.set_peer(report.peer);
+  rendered.set_transport(report.transport);
+  rendered.set_usable(report.usable);
+  rendered.set_provider(report.provider);
+  rendered.set_detail(report.detail);
+  return rendered;
+}
+
 std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool* reachable,
                          const Broker& broker) {
   *reachable = true;
@@ -162,6 +172,7 @@ absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request) {
   join.size = request.size();
   join.gpu_uuid = request.gpu_uuid();
   join.slot_bytes = request.slot_bytes();
+  join.lsa_size = request.lsa_size();
   join.timeout = Milliseconds(request.timeout_ms());
   return join;
 }
@@ -190,10 +201,9 @@ v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {
   response.set_slot_bytes(result.slot_bytes);
   response.set_control_bytes(result.control_bytes);
   response.set_notice_ticket(result.notice_ticket);
-  // One node: the LSA team is the whole group.
-  response.set_lsa_rank(rank);
-  response.set_lsa_size(static_cast<uint32_t>(result.gpu_uuids.size()));
-  response.set_lsa_first(0);
+  response.set_lsa_rank(rank % result.lsa_size);
+  response.set_lsa_size(result.lsa_size);
+  response.set_lsa_first(rank - rank % result.lsa_size);
   for (size_t i = 0; i < result.gpu_uuids.size(); ++i) {
     v1::Member* member = response.add_members();
     member->set_rank(static_cast<uint32_t>(i));
@@ -385,6 +395,11 @@ absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGro
       pair->set_peer(peer);
       pair->set_transport(reachable ? "lsa" : "none");
       pair->set_detail(detail);
+      const auto& reports = group.ranks[rank].transports;
+      for (auto report = reports.lower_bound({peer, ""});
+           report != reports.end() && report->first.first == peer; ++report) {
+        *pair->add_transports() = render(report->second);
+      }
     }
   }
   return response;

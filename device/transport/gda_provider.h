@@ -42,6 +42,8 @@ class GdaProvider {
   virtual uint64_t device() const = 0;
   /// OK, or the first error that a queue has reported, with the peer.
   virtual absl::Status status() const = 0;
+  /// As SdmaProvider's.
+  virtual void restart_signals() {}
 };
 
 /// `name`: a provider; or "", then the best that works. Errors as open_sdma().

@@ -33,6 +33,11 @@ class SdmaProvider {
   virtual std::string describe() const = 0;
   /// Address of the cco_sdma_device.
   virtual uint64_t device() const = 0;
+  /// OK, or the first error that a queue has met.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+  /// The signals in memory are about to be zeroed: counting starts over. Queues are drained, and no
+  /// kernel uses them.
+  virtual void restart_signals() {}
 };
 
 /// `name`: a provider; or "", then the best that works. FAILED_PRECONDITION: none does; the message

@@ -33,7 +33,7 @@ ARROWS = {
                        "daemon/core", "daemon/sys", "device/runtime/gpu_driver.h"],  # sys: it serves a socket.
     "daemon": ["*"],
     "client/src": ["absl", "system", "grpc", "protobuf", "proto", "client/base", "client/include",
-                   "client/include/cco/cco.h", "device/runtime", "device/runtime/gpu_driver.h", "device/transport",
+                   "client/include/cco/cco.h", "device/runtime", "device/runtime/gpu_driver.h", "device/transport", "device/kernels",
                    "device/include", "device/include/cco/device/abi.h", "device/include/cco/device/abi_sdma.h",
                    "device/include/cco/device/abi_gda.h"],
     "client/ctl": ["absl", "system", "grpc", "protobuf", "proto", "cli", "client/base", "client/include",

@@ -31,6 +31,8 @@
 #include <stdint.h>
 
 #include "cco/device/abi.h"
+#include "cco/device/abi_gda.h"
+#include "cco/device/abi_sdma.h"
 
 #if defined(__GNUC__)
 #define CCO_API __attribute__((visibility("default")))
@@ -179,7 +181,9 @@ typedef struct cco_group_options {
   uint64_t slot_bytes; /* address space per rank, a multiple of 4 GiB, the same on every rank; 0:
                           the largest GPU's memory rounded up */
   uint32_t timeout_ms; /* 0: one minute */
-  uint32_t reserved;   /* zero */
+  uint32_t lsa_size;   /* ranks per LSA team, a divisor of size, the same on every rank; 0:
+                          $CCO_LSA_SIZE, else all ranks of the node. Less than that plays several
+                          nodes on one, for trying what crosses nodes */
 } cco_group_options;
 
 /* Forms a group with the other ranks and maps the control region. Collective. Several ranks may be
@@ -288,16 +292,40 @@ typedef struct cco_comm_options {
   uint32_t signal_count;  /* 8-byte signals per rank, 0..65536 */
   uint32_t barrier_count; /* LSA barriers that may be in use at once, 0..4096 */
   uint32_t timeout_ms;    /* 0: one minute */
+  /* From here on all zero asks for LSA and TDM alone, which are always there. */
+  uint32_t transports; /* CCO_TRANSPORT_SDMA | CCO_TRANSPORT_GDA: what must be there as well */
+  uint32_t sdma_queue_count;  /* per peer, 1..8; 0: 2 */
+  const char* sdma_provider;  /* "user-queue", "copy-engine", "host"; null: $CCO_SDMA_PROVIDER, else
+                                 the best that works */
+  const char* gda_provider;   /* "proxy", "mlx5", "bnxt", "ionic"; null: $CCO_GDA_PROVIDER, else the
+                                 best that works */
+  uint32_t gda_connection;    /* CCO_GDA_CONNECT_FULL, _CROSS_NODE or _RAIL; 0: FULL */
+  uint32_t gda_context_count; /* queue pairs per peer, 1..64; 0: 4 */
+  uint32_t gda_signal_count;  /* per rank, 0..65536 */
+  uint32_t gda_counter_count; /* per rank, 0..65536 */
+  uint32_t gda_queue_depth;   /* operations per queue pair, a power of two, 16..32768; 0: 1024 */
+  int32_t gda_traffic_class;  /* of the packets, 0..255; -1: the provider's default */
+  uint32_t rail_barrier_count;  /* over the ranks of other nodes with this LSA rank; with GDA */
+  uint32_t world_barrier_count; /* over all ranks, LSA and rail; with GDA. 0..4096 each */
 } cco_comm_options;
 
-/* Makes a device communicator: signals and barriers in the control region, zero on every rank when
- * any rank returns. Collective, matched by order: every rank creates its communicators and unnamed
- * windows in the same order. */
+/* Makes a device communicator: signals, barriers and queues, its words zero on every rank when any
+ * rank returns. Collective, matched by order: every rank creates its communicators and unnamed
+ * windows in the same order, with the same counts, transports and GDA provider. Every transport
+ * that is asked for has then moved bytes to every peer and back.
+ *
+ * CCO_INVALID_ARGUMENT     a count over its limit, no such provider, or ranks disagree
+ * CCO_FAILED_PRECONDITION  a transport that was asked for is not to be had, here or on another
+ *                          rank: the message says what was tried. `ccoctl transports` shows all */
 CCO_API cco_status cco_comm_create(cco_group* group, const cco_comm_options* options,
                                    cco_comm** comm);
 
 /* Kernels that use it must have ended. Local. */
 CCO_API void cco_comm_destroy(cco_comm* comm);
+
+/* CCO_OK while all is well. CCO_INTERNAL: a transport has reported an error to a kernel (its calls
+ * return kFailed); the message says which, and cco_error_rank() with whom. Cheap. */
+CCO_API cco_status cco_comm_check(cco_comm* comm);
 
 /* For kernels, by value; valid until cco_comm_destroy(). */
 CCO_API cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device);

@@ -98,6 +98,7 @@ class Group {
     const cco_unique_id* unique_id = nullptr;
     uint64_t slot_bytes = 0;  ///< 0: the largest GPU's memory rounded up.
     uint32_t timeout_ms = 0;  ///< 0: one minute.
+    uint32_t lsa_size = 0;    ///< Ranks per LSA team; 0: $CCO_LSA_SIZE, else all of the node.
   };
 
   /// Collective.
@@ -113,6 +114,7 @@ class Group {
     raw.unique_id = options.unique_id;
     raw.slot_bytes = options.slot_bytes;
     raw.timeout_ms = options.timeout_ms;
+    raw.lsa_size = options.lsa_size;
     cco_group* made = nullptr;
     const cco_status status = cco_group_create(client.get(), &raw, &made);
     if (status == CCO_OK) result->handle_ = detail::Owner<cco_group, cco_group_destroy>(made);
@@ -211,15 +213,43 @@ class Window {
 class Comm {
  public:
   struct Options {
-    uint32_t signal_count = 0;   ///< 8-byte signals per rank, up to 65536.
-    uint32_t barrier_count = 0;  ///< LSA barriers that may be in use at once, up to 4096.
-    uint32_t timeout_ms = 0;     ///< 0: one minute.
+    uint32_t signal_count = 0;      ///< 8-byte signals per rank, up to 65536.
+    uint32_t barrier_count = 0;     ///< LSA barriers that may be in use at once, up to 4096.
+    uint32_t timeout_ms = 0;        ///< 0: one minute.
+    uint32_t transports = 0;        ///< CCO_TRANSPORT_SDMA | CCO_TRANSPORT_GDA: must be there.
+    uint32_t sdma_queue_count = 0;  ///< Per peer, up to 8; 0: 2.
+    const char* sdma_provider = nullptr;  ///< Null: $CCO_SDMA_PROVIDER, else the best.
+    const char* gda_provider = nullptr;   ///< Null: $CCO_GDA_PROVIDER, else the best.
+    uint32_t gda_connection = 0;          ///< CCO_GDA_CONNECT_*; 0: FULL.
+    uint32_t gda_context_count = 0;       ///< Queue pairs per peer, up to 64; 0: 4.
+    uint32_t gda_signal_count = 16;       ///< Up to 65536.
+    uint32_t gda_counter_count = 16;      ///< Up to 65536.
+    uint32_t gda_queue_depth = 0;         ///< A power of two; 0: 1024.
+    int32_t gda_traffic_class = -1;       ///< 0..255; -1: the provider's default.
+    uint32_t rail_barrier_count = 0;      ///< With GDA.
+    uint32_t world_barrier_count = 0;     ///< With GDA.
   };
 
   /// Collective, matched by order.
   [[nodiscard]] static cco_status create(const Group& group, const Options& options, Comm* result) {
-    const cco_comm_options raw{sizeof raw, options.signal_count, options.barrier_count,
-                               options.timeout_ms};
+    const bool gda = (options.transports & CCO_TRANSPORT_GDA) != 0;
+    cco_comm_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.signal_count = options.signal_count;
+    raw.barrier_count = options.barrier_count;
+    raw.timeout_ms = options.timeout_ms;
+    raw.transports = options.transports;
+    raw.sdma_queue_count = options.sdma_queue_count;
+    raw.sdma_provider = options.sdma_provider;
+    raw.gda_provider = options.gda_provider;
+    raw.gda_connection = options.gda_connection;
+    raw.gda_context_count = options.gda_context_count;
+    raw.gda_signal_count = gda ? options.gda_signal_count : 0;
+    raw.gda_counter_count = gda ? options.gda_counter_count : 0;
+    raw.gda_queue_depth = options.gda_queue_depth;
+    raw.gda_traffic_class = options.gda_traffic_class;
+    raw.rail_barrier_count = options.rail_barrier_count;
+    raw.world_barrier_count = options.world_barrier_count;
     cco_comm* made = nullptr;
     const cco_status status = cco_comm_create(group.get(), &raw, &made);
     if (status == CCO_OK) result->handle_ = detail::Owner<cco_comm, cco_comm_destroy>(made);
@@ -230,6 +260,8 @@ class Comm {
   [[nodiscard]] cco_status get_device(cco_device_comm* device) const {
     return cco_comm_get_device(get(), device);
   }
+  /// CCO_INTERNAL once a transport has reported an error to a kernel. Cheap.
+  [[nodiscard]] cco_status check() const { return cco_comm_check(get()); }
 
   explicit operator bool() const { return get() != nullptr; }
   cco_comm* get() const { return handle_.get(); }

@@ -48,9 +48,10 @@ class ActiveLanes {
 
   /// Calls `act(group)` in every member, where the group has one key, and one group after the
   /// other: no member of one spins while a member of another holds what it waits for. (Lanes of an
-  /// AMD wave that leave a loop early wait for those that are still in it.)
+  /// AMD wave that leave a loop early wait for those that are still in it.) `one_key`: the caller,
+  /// alike in all members, knows that all keys are the same.
   template <typename F>
-  CCO_DEVICE void for_each_key(uint64_t key, F act) const;
+  CCO_DEVICE void for_each_key(uint64_t key, F act, bool one_key = false) const;
 
  private:
   /// Of the members of rank below `end`, which differs from member to member.

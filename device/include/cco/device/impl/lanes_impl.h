@@ -97,16 +97,15 @@ inline uint64_t ActiveLanes::add_up(uint64_t mine, uint32_t end) const {
 #endif
 
 template <typename F>
-CCO_DEVICE void ActiveLanes::for_each_key(uint64_t key, F act) const {
-  const ActiveLanes group = matching(key);
-  if (!any(group.count() != count())) {
-    act(group);
-    return;
-  }
-  const uint64_t turn = group.broadcast(rank(), 0);
-  for (uint32_t now = 0; now < count(); ++now) {
-    if (any(turn == now) && turn == now) act(group);
-    sync();
+CCO_DEVICE void ActiveLanes::for_each_key(uint64_t key, F act, bool one_key) const {
+  const ActiveLanes group = one_key ? *this : matching(key);
+  one_key = one_key || !any(group.count() != count());
+  const uint64_t turn = one_key ? 0 : group.broadcast(rank(), 0);
+  const uint32_t turns = one_key ? 1 : count();
+  for (uint32_t now = 0; now < turns; ++now) {
+    if (!one_key && !any(turn == now)) continue;
+    if (turn == now) act(group);  // The only place where it is expanded.
+    if (!one_key) sync();
   }
 }
 

@@ -29,8 +29,8 @@ absl::Status on_team(Context& context, const std::string& name, uint32_t ranks,
     plan.size = context.place.process_count * ranks;
     plan.device = device_of(context.place, ranks, rank, *context.gpus);
     plan.group = absl::StrCat(context.place.job, "-", name);
-    plan.signal_count = signal_count;
-    plan.barrier_count = barrier_count;
+    plan.comm.signal_count = signal_count;
+    plan.comm.barrier_count = barrier_count;
     plan.timeout_ms = kTeamTimeoutMs;
     plan.result_count = result_count;
     CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> joined,

@@ -76,11 +76,10 @@ absl::Status Rank::set_up(const Client& client, GpuSet& gpus) {
   group.device = plan_.device;
   group.name = plan_.group.c_str();
   group.timeout_ms = plan_.timeout_ms;
+  group.lsa_size = plan_.lsa_size;
   CCO_RETURN_IF_ERROR(
       to_status(Group::create(client, group, &group_), "joining group " + plan_.group));
-  Comm::Options comm;
-  comm.signal_count = plan_.signal_count;
-  comm.barrier_count = plan_.barrier_count;
+  Comm::Options comm = plan_.comm;
   comm.timeout_ms = plan_.timeout_ms;
   CCO_RETURN_IF_ERROR(to_status(Comm::create(group_, comm, &comm_), "creating a communicator"));
   return to_status(comm_.get_device(&comm_device_), "asking for the communicator's descriptor");

@@ -41,9 +41,9 @@ class Rank {
     uint32_t size = 1;
     int32_t device = 0;  ///< The client's ordinal.
     std::string group;
-    uint32_t signal_count = 0;
-    uint32_t barrier_count = 0;
+    Comm::Options comm{};         ///< Its timeout_ms is set from the next.
     uint32_t timeout_ms = 60000;  ///< Of collective calls.
+    uint32_t lsa_size = 0;        ///< As Group::Options'.
     uint32_t result_count = 1;
   };
 
@@ -58,6 +58,8 @@ class Rank {
   GpuStream& stream() { return *stream_; }
   ResultWords& results() { return *results_; }
   const cco_device_comm& comm() const { return comm_device_; }
+  /// Whether a transport has reported an error.
+  absl::Status check_comm() const { return to_status(comm_.check(), "checking the communicator"); }
 
   /// Unnamed. Collective.
   absl::StatusOr<Window> create_window(uint64_t size_bytes, const std::string& what) const;

@@ -19,7 +19,7 @@ Rank::Plan plan_of(uint32_t rank, uint32_t size, const JobOptions& options) {
   Rank::Plan plan;
   plan.rank = rank;
   plan.size = size;
-  plan.signal_count = kernels::kSignalsPerRank * size;
+  plan.comm.signal_count = kernels::kSignalsPerRank * size;
   plan.timeout_ms = options.timeout_ms;
   plan.result_count = size;
   return plan;

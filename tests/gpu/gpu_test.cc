@@ -61,8 +61,8 @@ class Node {
       plan.size = count;
       plan.device = static_cast<int32_t>(rank % gpus_->gpus().size());
       plan.group = place.job;
-      plan.signal_count = 4;
-      plan.barrier_count = 4;
+      plan.comm.signal_count = 4;
+      plan.comm.barrier_count = 4;
       plan.result_count = 1024;
       CCO_ASSIGN_OR_RETURN(std::unique_ptr<Rank> joined, Rank::join(client_, *gpus_, plan));
       return body(*joined);

@@ -50,6 +50,7 @@ class GdaProxy final : public GdaProvider {
                                                failure.ring, failure.peer,
                                                describe_work_error(failure.reason)));
   }
+  void restart_signals() override { engine_->restart_signals(); }
 
  private:
   const uint64_t device_;

@@ -79,6 +79,11 @@ bool WorkConsumer::step() {
   return any;
 }
 
+void WorkConsumer::restart_signals() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  raised_.clear();
+}
+
 bool WorkConsumer::serve(uint32_t index) {
   WorkRing& ring = rings_[index];
   const uint64_t completed = __atomic_load_n(ring.completed, __ATOMIC_ACQUIRE);
@@ -179,6 +184,7 @@ absl::Status WorkConsumer::move(uint32_t ring, const cco_work_item& item, const 
 
 absl::Status WorkConsumer::raise(uint32_t ring, uint64_t signal, uint64_t delta) {
   if (signal == 0) return absl::OkStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
   uint64_t& value = raised_[signal];
   CCO_RETURN_IF_ERROR(backend_->write_word(ring, signal, value + delta));
   value += delta;

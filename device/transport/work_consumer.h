@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cco/device/abi_work.h"
@@ -84,6 +86,9 @@ class WorkConsumer {
   /// nothing.
   bool step();
 
+  /// Signals count from zero again: their words are. From any thread, while no item is under way.
+  void restart_signals();
+
   /// The first failure of any ring. From any thread.
   struct Failure {
     uint32_t ring = 0;
@@ -117,8 +122,10 @@ class WorkConsumer {
   const Options options_;
   WorkBackend* const backend_;
   std::vector<WorkRing> rings_;
-  std::unordered_map<uint64_t, uint64_t> raised_;  ///< By a signal's address: its value.
-  std::atomic<uint64_t> failure_{0};               ///< Ring, peer, reason: 16, 16, 32 bits.
+  std::mutex mutex_;
+  /// By a signal's address: its value.
+  std::unordered_map<uint64_t, uint64_t> raised_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> failure_{0};  ///< Ring, peer, reason: 16, 16, 32 bits.
 };
 
 /// For people.

@@ -31,6 +31,7 @@ class WorkEngine {
 
   const std::vector<WorkRing>& rings() const { return rings_.rings(); }
   WorkConsumer::Failure failure() const { return consumer_.failure(); }
+  void restart_signals() { consumer_.restart_signals(); }
 
  private:
   class Streams;

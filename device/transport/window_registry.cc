@@ -41,6 +41,20 @@ WindowRegistry::Range WindowRegistry::find_by_key(uint32_t key, uint32_t rank, u
                   rank, offset, bytes);
 }
 
+bool WindowRegistry::contains(uint64_t address, uint64_t bytes) const {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  for (const auto& [generation, window] : by_generation_) {
+    for (const uint64_t base : window.bases) {
+      // Below the base the difference wraps: large.
+      if (base != 0 && address - base <= window.size_bytes &&
+          bytes <= window.size_bytes - (address - base)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 WindowRegistry::Range WindowRegistry::range_in(const WindowPlaces* window, uint32_t rank,
                                                uint64_t offset, uint64_t bytes) {
   if (window == nullptr) return {Fault::kNoWindow, 0};

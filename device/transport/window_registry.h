@@ -39,6 +39,8 @@ class WindowRegistry {
   /// `bytes` from `offset` in `rank`'s copy, if they lie inside it. No sum overflows.
   Range find(uint64_t generation, uint32_t rank, uint64_t offset, uint64_t bytes) const;
   Range find_by_key(uint32_t key, uint32_t rank, uint64_t offset, uint64_t bytes) const;
+  /// Whether some rank's copy of one window holds all of the range.
+  bool contains(uint64_t address, uint64_t bytes) const;
 
  private:
   static Range range_in(const WindowPlaces* window, uint32_t rank, uint64_t offset, uint64_t bytes);

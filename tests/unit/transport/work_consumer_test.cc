@@ -1,0 +1,332 @@
+#include "device/transport/work_consumer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/device/work_rings.h"
+
+namespace cco {
+namespace {
+
+using testing::DirectBackend;
+using testing::EmulatedNode;
+using testing::plain_meaning;
+using testing::team_of;
+using testing::TestRing;
+
+constexpr uint64_t kWindowBytes = 4096;
+constexpr uint32_t kSignals = 4;
+constexpr uint64_t kGeneration = EmulatedNode::kWindowGeneration;
+
+/// Notes every copy, holds words of `completed` back while told to, and fails on demand.
+class NotingBackend : public DirectBackend {
+ public:
+  absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source, uint64_t bytes) override {
+    if (copies_fail) return absl::InternalError("injected");
+    copies.push_back(bytes);
+    return DirectBackend::copy(ring, destination, source, bytes);
+  }
+  absl::Status write_word(uint32_t ring, uint64_t address, uint64_t value) override {
+    if (address == failing_word) return absl::InternalError("injected");
+    if (address == held_word) return absl::OkStatus();
+    words.push_back(value);
+    return DirectBackend::write_word(ring, address, value);
+  }
+
+  std::vector<uint64_t> copies;
+  std::vector<uint64_t> words;
+  bool copies_fail = false;
+  uint64_t failing_word = 0;
+  uint64_t held_word = 0;
+};
+
+/// Rank 0 of three, of which rank 2 is on another node.
+class Consumer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<uint64_t> bases = node_.bases();
+    bases[2] = 0;
+    team_.words[2] = 0;
+    ASSERT_TRUE(windows_.add({kGeneration, kWindowBytes, bases}).ok());
+    std::iota(node_.data(0), node_.data(0) + kWindowBytes, '\0');
+    make({});
+  }
+  void make(const WorkConsumer::Options& options, uint64_t first = 0) {
+    ring_.emplace(kDepth, first);
+    consumer_.emplace(team_, plain_meaning(node_, kSignals), std::vector{ring_->host()}, &backend_,
+                      options);
+    next_ = first;
+  }
+
+  /// A put of 16 bytes to rank 1 that raises signal 2 on both sides by 5.
+  static cco_work_item good() {
+    return {CCO_WORK_HEADER(0, CCO_WORK_PUT, CCO_WORK_SIGNAL_REMOTE | CCO_WORK_SIGNAL_LOCAL, 1),
+            16,
+            kGeneration,
+            100,
+            kGeneration,
+            200,
+            2,
+            5};
+  }
+  static cco_work_item with_header(uint32_t operation, uint32_t signals, uint32_t peer) {
+    cco_work_item item = good();
+    item.header = CCO_WORK_HEADER(0, operation, signals, peer);
+    return item;
+  }
+  void post(cco_work_item item) {
+    item.header |= static_cast<uint32_t>(++next_);
+    ring_->items()[(next_ - 1) % kDepth] = item;
+  }
+  bool perform(const cco_work_item& item) {
+    post(item);
+    return consumer_->step();
+  }
+  uint64_t signal(uint32_t rank, uint32_t index) const {
+    return reinterpret_cast<const uint64_t*>(node_.control_bases()[rank] +
+                                             node_.transport_offset())[index];
+  }
+  std::string bytes(uint32_t rank) const { return {node_.data(rank), kWindowBytes}; }
+
+  static constexpr uint32_t kDepth = 64;
+  EmulatedNode node_{{.ranks = 3, .window_bytes = kWindowBytes, .transport_bytes = 4096}};
+  WindowRegistry windows_;
+  TransportTeam team_ = team_of(node_, 0, &windows_);
+  NotingBackend backend_;
+  std::optional<TestRing> ring_;
+  std::optional<WorkConsumer> consumer_;
+  uint64_t next_ = 0;
+};
+
+// Goal    a sound item moves exactly its bytes and raises exactly its signals.
+// Method  put, get, nothing; look at all of both windows and at all signals.
+TEST_F(Consumer, PerformsSoundItems) {
+  std::string expected(kWindowBytes, '\0');
+  EXPECT_TRUE(perform(good()));
+  expected.replace(100, 16, bytes(0).substr(200, 16));
+  EXPECT_EQ(bytes(1), expected);
+  EXPECT_EQ(signal(1, 2), 5u);
+  EXPECT_EQ(signal(0, 2), 5u);
+
+  std::string own = bytes(0);
+  cco_work_item get = with_header(CCO_WORK_GET, CCO_WORK_SIGNAL_LOCAL, 1);
+  get.local_offset = 3000;
+  EXPECT_TRUE(perform(get));
+  own.replace(3000, 16, expected.substr(100, 16));
+  EXPECT_EQ(bytes(0), own);
+  EXPECT_EQ(signal(0, 2), 10u) << "a signal counts";
+
+  cco_work_item none = with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1);
+  none.remote_generation = none.local_generation = 0;
+  none.signal_index = 3;
+  EXPECT_TRUE(perform(none));
+  cco_work_item empty = good();
+  empty.bytes = 0;
+  EXPECT_TRUE(perform(empty));
+  EXPECT_EQ(bytes(1), expected);
+  EXPECT_EQ(signal(1, 3), 5u);
+  EXPECT_EQ(signal(1, 2), 10u) << "no bytes still signal";
+
+  EXPECT_EQ(ring_->completed(), 4u);
+  EXPECT_EQ(ring_->error(), 0u);
+  EXPECT_EQ(consumer_->failure().reason, 0u);
+  EXPECT_FALSE(consumer_->step()) << "nothing is waiting";
+}
+
+// Goal    values of every size land at any place, and nothing beside them changes.
+// Method  all sizes at odd and even offsets.
+TEST_F(Consumer, Values) {
+  std::string expected(kWindowBytes, '\0');
+  uint64_t value = 0x8877665544332211;
+  for (const uint64_t size : {1, 2, 4, 8}) {
+    for (const uint64_t offset : {64 * size, 64 * size + 17}) {
+      cco_work_item item = with_header(CCO_WORK_VALUE, 0, 1);
+      item.bytes = size;
+      item.remote_offset = offset;
+      item.local_generation = 0;
+      item.local_offset = ++value;
+      EXPECT_TRUE(perform(item));
+      std::memcpy(expected.data() + offset, &value, size);
+    }
+  }
+  EXPECT_EQ(bytes(1), expected);
+  EXPECT_EQ(ring_->error(), 0u);
+}
+
+struct BadItem {
+  const char* name;
+  uint32_t reason;
+  std::function<void(cco_work_item&)> spoil;
+};
+
+const std::vector<BadItem>& bad_items() {
+  const auto header = [](uint32_t operation, uint32_t signals, uint32_t peer) {
+    return [=](cco_work_item& item) { item.header = CCO_WORK_HEADER(0, operation, signals, peer); };
+  };
+  constexpr uint64_t k4GiB = uint64_t{4} << 30;
+  static const std::vector<BadItem> items = {
+      {"operation", CCO_WORK_BAD_OPERATION, header(4, 1, 1)},
+      {"operation 255", CCO_WORK_BAD_OPERATION, header(255, 1, 1)},
+      {"signal bits", CCO_WORK_BAD_OPERATION, header(CCO_WORK_PUT, 4, 1)},
+      {"value of 3", CCO_WORK_BAD_OPERATION,
+       [](cco_work_item& item) {
+         item.header = CCO_WORK_HEADER(0, CCO_WORK_VALUE, 1, 1);
+         item.bytes = 3;
+       }},
+      {"value of 0", CCO_WORK_BAD_OPERATION,
+       [](cco_work_item& item) {
+         item.header = CCO_WORK_HEADER(0, CCO_WORK_VALUE, 1, 1);
+         item.bytes = 0;
+       }},
+      {"peer", CCO_WORK_BAD_PEER, header(CCO_WORK_PUT, 1, 3)},
+      {"peer 65535", CCO_WORK_BAD_PEER, header(CCO_WORK_NONE, 1, 0xffff)},
+      {"peer elsewhere", CCO_WORK_BAD_PEER, header(CCO_WORK_NONE, 1, 2)},
+      {"remote window", CCO_WORK_BAD_WINDOW, [](cco_work_item& i) { i.remote_generation = 77; }},
+      {"no remote window", CCO_WORK_BAD_WINDOW, [](cco_work_item& i) { i.remote_generation = 0; }},
+      {"local window", CCO_WORK_BAD_WINDOW, [](cco_work_item& i) { i.local_generation = 77; }},
+      {"remote offset", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.remote_offset = 4081; }},
+      {"local offset", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.local_offset = 4081; }},
+      {"offset past", CCO_WORK_BAD_RANGE,
+       [](cco_work_item& i) { i.remote_offset = kWindowBytes + 1, i.bytes = 0; }},
+      {"sum wraps", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = ~uint64_t{0} - 99; }},
+      {"offset wraps", CCO_WORK_BAD_RANGE,
+       [](cco_work_item& i) { i.remote_offset = ~uint64_t{7}; }},
+      {"4 GiB", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = k4GiB; }},
+      {"4 GiB and 16", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = k4GiB + 16; }},
+      {"offset of 4 GiB", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.local_offset = k4GiB; }},
+      {"signal", CCO_WORK_BAD_SIGNAL, [](cco_work_item& i) { i.signal_index = kSignals; }},
+      {"signal wraps", CCO_WORK_BAD_SIGNAL,
+       [](cco_work_item& i) { i.signal_index = uint64_t{1} << 61; }},
+  };
+  return items;
+}
+
+// Goal    no wrong field gets anything moved or raised; each is told by name, completes, and does
+//         not stop what comes behind it.
+// Method  every wrong field alone in an otherwise good item, on a consumer of its own.
+TEST_F(Consumer, RefusesEveryWrongField) {
+  const std::string own = bytes(0);
+  const std::string peers = bytes(1);
+  for (const BadItem& bad : bad_items()) {
+    make({});
+    cco_work_item item = good();
+    bad.spoil(item);
+    EXPECT_TRUE(perform(item)) << bad.name;
+    EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), bad.reason) << bad.name;
+    EXPECT_EQ(CCO_WORK_ERROR_PEER(ring_->error()), CCO_WORK_PEER(item.header)) << bad.name;
+    EXPECT_EQ(consumer_->failure().reason, bad.reason) << bad.name;
+    EXPECT_EQ(ring_->completed(), 1u) << bad.name;
+    EXPECT_EQ(bytes(0), own) << bad.name;
+    EXPECT_EQ(bytes(1), peers) << bad.name;
+    for (uint32_t index = 0; index < kSignals; ++index) {
+      EXPECT_EQ(signal(0, index) + signal(1, index), 0u) << bad.name;
+    }
+  }
+  post(with_header(9, 1, 0));
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(signal(1, 2), 5u) << "the ring goes on";
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), bad_items().back().reason)
+      << "the first error stays";
+}
+
+// Goal    a window that was taken away is not touched any more, whatever still names it.
+// Method  an item that was good before.
+TEST_F(Consumer, StaleGenerationsAreRefused) {
+  EXPECT_TRUE(perform(good()));
+  const std::string before = bytes(1);
+  node_.data(0)[200] = 'x';
+  windows_.remove(kGeneration);
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_BAD_WINDOW);
+  EXPECT_EQ(bytes(1), before);
+  EXPECT_EQ(signal(1, 2), 5u);
+}
+
+// Goal    what a driver does not perform is told, raises nothing, and does not stop the ring.
+// Method  a copy, a signal and a completion that fail.
+TEST_F(Consumer, DriverFailures) {
+  backend_.copies_fail = true;
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
+  EXPECT_EQ(signal(1, 2), 0u);
+  EXPECT_EQ(ring_->completed(), 1u);
+  backend_.copies_fail = false;
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(signal(1, 2), 5u);
+
+  make({}, 8);
+  backend_.failing_word = team_.words[1] + node_.transport_offset() + 16;
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
+  EXPECT_EQ(ring_->completed(), 9u);
+
+  make({}, 8);
+  backend_.failing_word = ring_->host().completed_address;
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
+  EXPECT_EQ(ring_->completed(), 9u) << "nobody waits for ever";
+}
+
+// Goal    items longer than a driver's copy become several, without a gap.
+// Method  copies of at most 100 bytes.
+TEST_F(Consumer, LongItemsAreSplit) {
+  make({.max_copy_bytes = 100});
+  cco_work_item item = good();
+  item.bytes = 350;
+  EXPECT_TRUE(perform(item));
+  EXPECT_EQ(backend_.copies, (std::vector<uint64_t>{100, 100, 100, 50}));
+  EXPECT_EQ(bytes(1).substr(100, 350), bytes(0).substr(200, 350));
+}
+
+// Goal    what waits is handed on in batches with one completion each, in order, and no more than
+//         the back-end may hold is on its way.
+// Method  60 waiting items; a back-end that holds completions back, then does not.
+TEST_F(Consumer, BatchesAndBoundsItems) {
+  make({.max_in_flight = 20});
+  for (int i = 0; i < 60; ++i) post(with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1));
+  backend_.held_word = ring_->host().completed_address;
+  while (consumer_->step()) {
+  }
+  EXPECT_EQ(signal(1, 2), 20 * 5u);
+  backend_.held_word = 0;
+  ASSERT_TRUE(backend_.write_word(0, ring_->host().completed_address, 20).ok());
+  backend_.words.clear();
+  uint32_t steps = 0;
+  while (consumer_->step()) ++steps;
+  EXPECT_EQ(signal(1, 2), 60 * 5u);
+  EXPECT_EQ(ring_->completed(), 60u);
+  EXPECT_EQ(backend_.words.size(), 40u + steps);
+  EXPECT_LE(steps, 4u);
+}
+
+// Goal    an item that is not there yet, or of another lap, is not taken.
+// Method  headers with all sequences but the right one; a full item without header.
+TEST_F(Consumer, WaitsForTheRightSequence) {
+  make({}, kDepth);
+  for (const uint32_t sequence : {0u, 1u, kDepth, kDepth + 2, 2 * kDepth + 1}) {
+    ring_->items()[0] = good();
+    ring_->items()[0].header |= sequence;
+    EXPECT_FALSE(consumer_->step()) << sequence;
+  }
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(ring_->completed(), kDepth + 1u);
+}
+
+// Goal    every reason has words of its own.
+// Method  all of them, and one that there is not.
+TEST(WorkError, IsDescribed) {
+  std::vector<std::string> texts;
+  for (uint32_t reason = CCO_WORK_BAD_OPERATION; reason <= CCO_WORK_COPY_FAILED + 1; ++reason) {
+    for (const std::string& other : texts) EXPECT_NE(describe_work_error(reason), other);
+    texts.emplace_back(describe_work_error(reason));
+  }
+}
+
+}  // namespace
+}  // namespace cco

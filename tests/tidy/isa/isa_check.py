@@ -42,7 +42,10 @@ GFX1250 = dict(wb=r"global_wb scope:SCOPE_SYS", wait=r"s_wait_storecnt 0x0",
                dev_wb=r"global_wb scope:SCOPE_DEV", dev_store=r"global_store_b64 .* scope:SCOPE_DEV",
                dev_load=r"global_load_b64 .* scope:SCOPE_DEV", dev_inv=r"global_inv scope:SCOPE_DEV",
                load16="global_load_b128", store16="global_store_b128",
-               drain=r"s_wait_storecnt 0x0")
+               drain=r"s_wait_storecnt 0x0",
+               tensor_load=r"tensor_load_to_lds .* scope:SCOPE_SYS",
+               tensor_store=r"tensor_store_from_lds .* scope:SCOPE_SYS",
+               tensor_wait=r"s_wait_tensorcnt 0x0")
 TARGETS = {"gfx90a": GFX90A, "gfx942": GFX942, "gfx950": GFX942, "gfx1250": GFX1250}
 
 # Per kernel of probe.cc: what must appear, in this order, with anything in between.
@@ -58,6 +61,7 @@ SEQUENCES = {
     "put_block": ("load16",) * 4 + ("store16",) * 4,
     "put_and_signal": ("store16", "drain", "barrier", "wb", "wait", "add"),
     "meet": ("drain", "barrier", "wb", "wait", "store", "load", "load_wait", "inv"),
+    "tdm_tile": ("tensor_load", "tensor_wait", "tensor_store", "tensor_wait", "wb", "wait", "add"),
 }
 COMMON = dict(barrier=r"s_barrier")
 
@@ -74,6 +78,10 @@ PTX_SEQUENCES = {
     "put_and_signal": (r"st(\.global)?\.v4\.[bu]32", r"bar\.sync", r"red\.release\.sys"),
     "meet": (r"bar\.sync", r"fence\.release\.sys", r"st\.relaxed\.sys", r"ld\.relaxed\.sys",
              r"fence\.acquire\.sys", r"bar\.red\.or"),
+    "tdm_tile": (r"mbarrier\.init", r"fence\.proxy\.async", r"mbarrier\.arrive\.expect_tx",
+                 r"cp\.async\.bulk\.shared::cluster\.global", r"mbarrier\.try_wait",
+                 r"cp\.async\.bulk\.global\.shared::cta", r"cp\.async\.bulk\.commit_group",
+                 r"cp\.async\.bulk\.wait_group 0", r"fence\.proxy\.async", r"red\.release\.sys"),
 }
 SASS_SEQUENCES = {
     "store_release": (r"MEMBAR\.\w+\.SYS", r"STG?\.E\.64\.STRONG\.SYS"),
@@ -84,6 +92,8 @@ SASS_SEQUENCES = {
     "put_block": (r"LDG?\.E\.128", r"STG?\.E\.128"),
     "meet": (r"BAR\.SYNC", r"MEMBAR\.\w+\.SYS", r"STG?\.E\.64\.STRONG\.SYS",
              r"LDG?\.E\.64\.STRONG\.SYS", r"CCTL\.IVALL", r"BAR\.RED"),
+    "tdm_tile": (r"UBLKCP\.S\.G", r"SYNCS\.PHASECHK", r"UBLKCP\.G\.S", r"UTMACMDFLUSH", r"DEPBAR",
+                 r"MEMBAR\.\w+\.SYS", r"REDG?\.E\.ADD\.64\.STRONG\.SYS"),
 }
 
 
@@ -149,7 +159,7 @@ def missing_sequences(functions, sequences):
 
 def amd_sequences(arch):
     words = {**COMMON, **TARGETS[arch]}
-    return {name: [words[part] for part in parts if words[part]]
+    return {name: [words[part] for part in parts if words.get(part)]
             for name, parts in SEQUENCES.items()}
 
 

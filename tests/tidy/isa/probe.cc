@@ -39,4 +39,14 @@ CCO_KERNEL void meet(DeviceComm comm, uint64_t deadline_ns, uint64_t* result) {
   *result = barrier.sync(Deadline::after(comm, deadline_ns)).encode();
 }
 
+CCO_KERNEL void tdm_tile(DeviceComm comm, Window window, TdmTile tile, uint64_t deadline_ns) {
+  const Deadline deadline = Deadline::after(comm, deadline_ns);
+  Tdm<WarpCoop, 2> tdm(WarpCoop{}, dynamic_shared_memory(), 1024);
+  tdm.load_async(tdm.stage(0), 1, at(window, 0), tile);
+  tdm.wait_loads<0>(deadline);
+  tdm.store_async(1, at(window, 1 << 20), tdm.stage(0), tile);
+  tdm.finish_stores();
+  signal_add(WarpCoop{}, comm, 1, 0, 1);
+}
+
 }  // namespace cco::device

@@ -1,6 +1,7 @@
-// TDM on the host: a mover that is as late as it may be. A load happens when it is waited for; a
-// store reads shared memory when that is waited for and reaches its destination when stores are
-// finished. What a kernel forgets to wait for goes wrong here as it would on a GPU, every time.
+// TDM on the host: a mover that is as late as it may be. A load spoils its shared memory at once
+// and happens when it is waited for; a store reads shared memory when that is waited for and
+// reaches its destination when stores are finished. What a kernel forgets to wait for goes wrong
+// here as it would on a GPU, every time.
 #pragma once
 
 #include <cstring>
@@ -26,6 +27,7 @@ class TdmLate {
 
   template <typename C>
   void load(C, uint32_t, void* shared, const void* global, const TdmTile& tile) {
+    std::memset(shared, 0xa5, size_t{tile.rows} * tile.row_bytes);
     loads_.push_back(Load{static_cast<char*>(shared), static_cast<const char*>(global), tile});
   }
   bool load_arrived(uint32_t, uint32_t, uint32_t newer_loads) {
@@ -74,7 +76,7 @@ class TdmLate {
 
   void land() {
     const Store& store = read_.front();
-    for (uint32_t row = 0; row < store.tile.rows; ++row) {
+    for (uint32_t row = 0; row < store.tile.rows && store.tile.row_bytes != 0; ++row) {
       std::memcpy(store.global + row * store.tile.stride_bytes,
                   store.bytes.data() + size_t{row} * store.tile.row_bytes, store.tile.row_bytes);
     }

@@ -188,8 +188,8 @@ CCO_DEVICE WaitResult Tdm<C, kStages, Mover>::copy(void* to, const void* from, u
     Mover::order_before_copies();
     coop_.sync();
     if (share.index == 0) {
-      impl::copy_bytes(coop_, chunks.to, chunks.from, head);
-      impl::copy_bytes(coop_, chunks.to + tail, chunks.from + tail, bytes - tail);
+      impl::copy_words<impl::Word1>(coop_, chunks.to, chunks.from, head);
+      impl::copy_words<impl::Word1>(coop_, chunks.to + tail, chunks.from + tail, bytes - tail);
     }
     chunks.to += head;
     chunks.from += head;

@@ -80,7 +80,7 @@ absl::Status check_header(const uint8_t* wqe, uint64_t index, uint32_t depth, ui
     return absl::InvalidArgumentError(absl::StrFormat("the entry's index is %#x instead of %#x",
                                                       load_le<uint64_t>(wqe), index & (depth - 1)));
   }
-  if ((flags & ~kKnownFlags) != 0 || load_be<uint32_t>(wqe + 12) != 0) {
+  if ((flags & ~kKnownFlags) != 0) {
     return absl::InvalidArgumentError("reserved bits of the header are not zero");
   }
   return absl::OkStatus();
@@ -175,14 +175,18 @@ absl::StatusOr<NicOperation> decode_ionic(absl::Span<const uint8_t> bytes, uint6
     case kWrite:
     case kRead:
       CCO_RETURN_IF_ERROR(read_message(wqe, flags, operation));
-      return operation;
+      break;
     case kCompareSwap:
     case kFetchAdd:
       CCO_RETURN_IF_ERROR(read_atomic(wqe, flags, operation));
-      return operation;
+      break;
     default:
       return absl::UnimplementedError(absl::StrFormat("opcode %#x", operation.wire_opcode));
   }
+  if (load_be<uint32_t>(wqe + 12) != 0) {
+    return absl::InvalidArgumentError("an immediate that the operation does not take");
+  }
+  return operation;
 }
 
 absl::StatusOr<IonicDoorbell> decode_ionic_doorbell(uint64_t doorbell) {

@@ -143,7 +143,10 @@ void SoftNic::perform_next(Queue& queue) {
   if (!decoded.ok()) {
     const NicFault fault =
         absl::IsOutOfRange(decoded.status()) ? NicFault::kLength : NicFault::kQueueOperation;
-    fail(queue, {.units = 1}, format_.syndrome(fault), decoded.status());
+    // Where the next entry begins is not known: all that is announced ends here.
+    NicOperation rest;
+    rest.units = static_cast<uint32_t>(queue.producer_units - queue.consumed_units);
+    fail(queue, rest, format_.syndrome(fault), decoded.status());
     return;
   }
   Failure failed;
@@ -166,7 +169,6 @@ void SoftNic::perform_next(Queue& queue) {
 void SoftNic::flush_next(Queue& queue) {
   absl::StatusOr<NicOperation> operation = decode_next(queue);
   if (!operation.ok()) {
-    // Where the next entry begins is not known: all that is announced ends here.
     queue.consumed_units = queue.producer_units - 1;
     operation = NicOperation{.signaled = true, .units = 1};
   }

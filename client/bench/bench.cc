@@ -20,19 +20,20 @@ absl::StatusOr<v1::GetNodeResponse> get_node(Context& context) {
   return node;
 }
 
+uint32_t pair_of(const Context& context) {
+  if (context.settings.ranks != 0) return context.settings.ranks;
+  return context.place.process_count > 1 ? 1 : 2;
+}
+
 absl::Status on_team(Context& context, const std::string& name, uint32_t ranks,
-                     uint32_t signal_count, uint32_t barrier_count, uint32_t result_count,
-                     const std::function<absl::Status(Rank&)>& body) {
+                     const Rank::Plan& common, const std::function<absl::Status(Rank&)>& body) {
   return run_ranks(context.place, ranks, [&](uint32_t rank) -> absl::Status {
-    Rank::Plan plan;
+    Rank::Plan plan = common;
     plan.rank = rank;
     plan.size = context.place.process_count * ranks;
     plan.device = device_of(context.place, ranks, rank, *context.gpus);
     plan.group = absl::StrCat(context.place.job, "-", name);
-    plan.comm.signal_count = signal_count;
-    plan.comm.barrier_count = barrier_count;
     plan.timeout_ms = kTeamTimeoutMs;
-    plan.result_count = result_count;
     CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> joined,
                          Rank::join(context.client, *context.gpus, plan));
     absl::Status status = body(*joined);

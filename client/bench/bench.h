@@ -30,7 +30,9 @@ struct Settings {
   uint32_t processes = 0;  ///< Of `attach`; 0: 256 on host, 8 on GPUs; groups and windows likewise.
   uint32_t groups = 0;
   uint32_t windows = 0;
-  uint32_t concurrency = 0;  ///< Attaching at once; 0: one for each core.
+  uint32_t concurrency = 0;   ///< Attaching at once; 0: one for each core.
+  std::string sdma_provider;  ///< Empty: those that the benchmark takes by itself.
+  std::string gda_provider;
 };
 
 /// All that a benchmark needs, for the whole run.
@@ -51,6 +53,10 @@ absl::Status bench_barrier(Context& context);
 absl::Status bench_put(Context& context);
 absl::Status bench_get(Context& context);
 absl::Status bench_signal(Context& context);
+absl::Status bench_tdm(Context& context);
+absl::Status bench_sdma(Context& context);
+absl::Status bench_gda(Context& context);
+absl::Status bench_mix(Context& context);
 
 /// A process of bench_attach; talks to it on its standard input.
 int attach_worker(const std::string& socket, uint32_t index, uint32_t ranks, uint32_t windows,
@@ -59,10 +65,13 @@ int attach_worker(const std::string& socket, uint32_t index, uint32_t ranks, uin
 absl::StatusOr<v1::GetNodeResponse> get_node(Context& context);
 
 /// Joins a group of `ranks` ranks in this process (times the launcher's processes) and runs `body`
-/// on each. Ranks that do not measure may wait in barriers meanwhile.
+/// on each. A copy of `plan` is filled in: who, where, which group. Ranks that do not measure may
+/// wait in barriers meanwhile.
 absl::Status on_team(Context& context, const std::string& name, uint32_t ranks,
-                     uint32_t signal_count, uint32_t barrier_count, uint32_t result_count,
-                     const std::function<absl::Status(Rank&)>& body);
+                     const Rank::Plan& plan, const std::function<absl::Status(Rank&)>& body);
+
+/// Ranks in this process for what goes between two.
+uint32_t pair_of(const Context& context);
 
 /// One sample, in microseconds per operation.
 using Operation = std::function<absl::StatusOr<double>()>;

@@ -5,56 +5,17 @@
 #include "absl/strings/str_cat.h"
 #include "cco/device.hpp"
 #include "client/base/status_macros.h"
-#include "client/bench/bench.h"
-#include "client/ctl/table.h"
+#include "client/bench/window_copy.h"
 #include "device/kernels/kernels.h"
 
 namespace cco::bench {
 namespace {
-
-enum class Direction { kPut, kGet };
-
-// Of small sizes a sample holds several copies.
-constexpr uint64_t kSampleBytes = 32 << 20;
-constexpr uint64_t kMaxCopies = 1000;
 
 // The best that this project promises, and from which size.
 constexpr double kHostTarget = 0.9;
 constexpr uint64_t kHostTargetFrom = 64 << 10;
 constexpr double kGpuTarget = 0.98;
 constexpr uint64_t kGpuTargetAt = 256 << 20;
-
-struct Copy {
-  Direction direction;
-  cco_window_device window;
-  uint32_t peer;
-  uint64_t source_offset;
-  uint64_t destination_offset;
-  uint64_t source;  // The same two places as addresses.
-  uint64_t destination;
-  uint64_t bytes;
-  uint64_t count;  // In a sample.
-};
-
-const char* name_of(Direction direction) { return direction == Direction::kPut ? "put" : "get"; }
-
-// The lower half of the window is read, the upper half written.
-absl::StatusOr<Copy> make_copy(const Rank& rank, const Window& window, Direction direction,
-                               uint64_t bytes, uint64_t max_bytes) {
-  Copy copy{};
-  copy.direction = direction;
-  copy.peer = (rank.rank() + 1) % rank.size();
-  copy.destination_offset = max_bytes;
-  copy.bytes = bytes;
-  copy.count = std::clamp<uint64_t>(kSampleBytes / bytes, 1, kMaxCopies);
-  CCO_ASSIGN_OR_RETURN(copy.window, Rank::descriptor(window));
-  const bool puts = direction == Direction::kPut;
-  CCO_ASSIGN_OR_RETURN(copy.source,
-                       Rank::address(window, puts ? rank.rank() : copy.peer, copy.source_offset));
-  CCO_ASSIGN_OR_RETURN(copy.destination, Rank::address(window, puts ? copy.peer : rank.rank(),
-                                                       copy.destination_offset));
-  return copy;
-}
 
 // Keeps the compiler from doing a loop's copies once.
 void forget_memory() { asm volatile("" ::: "memory"); }
@@ -83,29 +44,12 @@ Operation host_operation(const Copy& copy, Once once) {
   };
 }
 
-struct Contestant {
-  std::string name;
-  Operation operation;
-};
-
 std::vector<Contestant> host_contestants(const Copy& copy) {
   return {{"cco", host_operation(copy, copy_on_host)},
           {"memcpy", host_operation(copy, [](const Copy& bare) {
              std::memcpy(reinterpret_cast<void*>(bare.destination),
                          reinterpret_cast<const void*>(bare.source), bare.bytes);
            })}};
-}
-
-Operation stream_operation(Rank& rank, const Copy& copy,
-                           const std::function<absl::Status()>& once) {
-  return [&rank, copy, once]() -> absl::StatusOr<double> {
-    CCO_ASSIGN_OR_RETURN(const double elapsed_us,
-                         stream_time_us(rank.stream(), [&]() -> absl::Status {
-                           for (uint64_t i = 0; i < copy.count; ++i) CCO_RETURN_IF_ERROR(once());
-                           return absl::OkStatus();
-                         }));
-    return elapsed_us / static_cast<double>(copy.count);
-  };
 }
 
 absl::StatusOr<std::vector<Contestant>> gpu_contestants(Rank& rank, const Copy& copy,
@@ -131,21 +75,6 @@ absl::StatusOr<std::vector<Contestant>> gpu_contestants(Rank& rank, const Copy& 
        })}};
 }
 
-// A fast copy of the wrong bytes would be worth nothing.
-absl::Status verify(Rank& rank, const Copy& copy, const Operation& operation) {
-  std::vector<uint64_t> sent(copy.bytes / sizeof(uint64_t));
-  for (size_t i = 0; i < sent.size(); ++i) sent[i] = (copy.bytes + i) * 0x9e3779b97f4a7c15;
-  std::vector<uint64_t> arrived(sent.size());
-  GpuContext& context = rank.context();
-  CCO_RETURN_IF_ERROR(context.fill_zero(copy.destination, copy.bytes));
-  CCO_RETURN_IF_ERROR(context.copy_to_device(copy.source, sent.data(), copy.bytes));
-  CCO_RETURN_IF_ERROR(operation().status());
-  CCO_RETURN_IF_ERROR(context.copy_to_host(arrived.data(), copy.destination, copy.bytes));
-  if (sent == arrived) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(name_of(copy.direction), " of ", copy.bytes,
-                                          " bytes delivered other bytes than were sent"));
-}
-
 LaunchShape shape_of(const Context& context, Rank& rank) {
   LaunchShape shape;
   const Settings& settings = context.settings;
@@ -166,16 +95,9 @@ absl::StatusOr<double> measure(Context& context, Rank& rank, const Copy& copy) {
     subject.threads = shape.threads;
     CCO_ASSIGN_OR_RETURN(contestants, gpu_contestants(rank, copy, shape));
   }
-  CCO_RETURN_IF_ERROR(verify(rank, copy, contestants[0].operation));
-  std::vector<Operation> operations;
-  for (const Contestant& contestant : contestants) operations.push_back(contestant.operation);
-  CCO_ASSIGN_OR_RETURN(const auto samples, sample_in_turn(context.settings, operations));
-  double first_ratio = 0;
-  for (size_t i = 1; i < contestants.size(); ++i) {
-    const double ratio = context.results.add(subject, samples[0], contestants[i].name, samples[i]);
-    if (i == 1) first_ratio = ratio;
-  }
-  return first_ratio;
+  CCO_ASSIGN_OR_RETURN(const std::vector<double> ratios,
+                       compare(context, rank, copy, subject, contestants));
+  return ratios[0];
 }
 
 absl::Status measure_all(Context& context, Rank& rank, Direction direction, uint64_t max_bytes,
@@ -205,19 +127,15 @@ absl::Status measure_all(Context& context, Rank& rank, Direction direction, uint
 }
 
 absl::Status bench_direction(Context& context, Direction direction) {
-  const uint64_t max_bytes = context.settings.max_bytes != 0 ? context.settings.max_bytes
-                             : context.is_host()             ? 64 << 20
-                                                             : 256 << 20;
-  const uint32_t ranks = context.settings.ranks != 0       ? context.settings.ranks
-                         : context.place.process_count > 1 ? 1
-                                                           : 2;
-  return on_team(context, name_of(direction), ranks, 0, 0, 1, [&](Rank& rank) -> absl::Status {
-    CCO_ASSIGN_OR_RETURN(const Window window, rank.create_window(2 * max_bytes, "copies"));
-    if (rank.rank() == 0) {
-      CCO_RETURN_IF_ERROR(measure_all(context, rank, direction, max_bytes, window));
-    }
-    return rank.barrier();
-  });
+  const uint64_t max_bytes = max_bytes_of(context);
+  return on_team(
+      context, name_of(direction), pair_of(context), {}, [&](Rank& rank) -> absl::Status {
+        CCO_ASSIGN_OR_RETURN(const Window window, rank.create_window(2 * max_bytes, "copies"));
+        if (rank.rank() == 0) {
+          CCO_RETURN_IF_ERROR(measure_all(context, rank, direction, max_bytes, window));
+        }
+        return rank.barrier();
+      });
 }
 
 }  // namespace

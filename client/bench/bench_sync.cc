@@ -25,11 +25,6 @@ SyncShape shape_of(const Context& context) {
   return shape;
 }
 
-uint32_t ranks_of(const Context& context) {
-  if (context.settings.ranks != 0) return context.settings.ranks;
-  return context.place.process_count > 1 ? 1 : 2;
-}
-
 // Launches on every rank at once; a sample is one iteration.
 Operation all_ranks(Rank& rank, const SyncShape& shape, const std::string& what,
                     std::function<absl::Status()> enqueue) {
@@ -118,14 +113,20 @@ absl::Status measure_signals(Context& context, Rank& rank, const SyncShape& shap
 absl::Status bench_barrier(Context& context) {
   const SyncShape shape = shape_of(context);
   const uint32_t blocks = shape.launch.blocks;
-  return on_team(context, "barrier", ranks_of(context), 0, 3 * blocks, blocks,
+  Rank::Plan plan;
+  plan.comm.barrier_count = 3 * blocks;
+  plan.result_count = blocks;
+  return on_team(context, "barrier", pair_of(context), plan,
                  [&](Rank& rank) { return measure_barriers(context, rank, shape); });
 }
 
 absl::Status bench_signal(Context& context) {
   SyncShape shape = shape_of(context);
   shape.launch.blocks = 1;
-  return on_team(context, "signal", ranks_of(context), 1, 1, 1, [&](Rank& rank) -> absl::Status {
+  Rank::Plan plan;
+  plan.comm.signal_count = 1;
+  plan.comm.barrier_count = 1;
+  return on_team(context, "signal", pair_of(context), plan, [&](Rank& rank) -> absl::Status {
     if (rank.size() < 2) return absl::InvalidArgumentError("signals need two ranks: --ranks 2");
     return measure_signals(context, rank, shape);
   });

@@ -45,8 +45,7 @@ absl::Status bench_window(Context& context) {
                          : context.place.process_count > 1 ? 1
                          : context.is_host()               ? 8
                                                            : 2;
-  return on_team(context, "window", ranks, 0, 0, 1,
-                 [&](Rank& rank) { return measure(context, rank); });
+  return on_team(context, "window", ranks, {}, [&](Rank& rank) { return measure(context, rank); });
 }
 
 }  // namespace cco::bench

@@ -30,6 +30,12 @@ constexpr Benchmark kBenchmarks[] = {
     {"put", "put between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_put},
     {"get", "get between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_get},
     {"signal", "signal and wait between two ranks, there and back", cco::bench::bench_signal},
+    {"tdm", "copies by a data mover, beside a bare loop of bulk copies", cco::bench::bench_tdm},
+    {"sdma", "copies by a copy engine, beside a stream copy; put and signal",
+     cco::bench::bench_sdma},
+    {"gda", "posts to NICs and to the proxy, beside bare stores and a flag ring",
+     cco::bench::bench_gda},
+    {"mix", "one kernel that uses all transports at once, verified", cco::bench::bench_mix},
 };
 
 constexpr std::chrono::milliseconds kCallTimeout{30000};
@@ -63,6 +69,10 @@ void add_options(CLI::App& app, Settings* settings) {
   app.add_option("--windows", settings->windows, "of attach, in all (4096 on host, 64 on GPUs)");
   app.add_option("--concurrency", settings->concurrency,
                  "processes attaching at once (default: one for each core)");
+  app.add_option("--sdma-provider", settings->sdma_provider,
+                 "user-queue, copy-engine or host (default: the best; on host all that run there)");
+  app.add_option("--gda-provider", settings->gda_provider,
+                 "proxy, mlx5, bnxt or ionic (default: each of them)");
 }
 
 // The daemon to measure: the one named, the one that runs, or one of our own.

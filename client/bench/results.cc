@@ -14,6 +14,8 @@ namespace cco::bench {
 namespace {
 
 constexpr char kMet[] = "met";
+constexpr char kNotMet[] = "not met";
+constexpr char kNotApplicable[] = "not applicable: ";
 
 void fill(const std::vector<double>& samples, const std::string& unit,
           report::Distribution* distribution) {
@@ -68,7 +70,7 @@ void Results::promise(const std::string& name, double value, Bound bound, double
   figure->set_value(value);
   figure->set_unit(unit);
   figure->set_target(absl::StrCat(at_least ? "at least " : "at most ", target));
-  figure->set_verdict((at_least ? value >= target : value <= target) ? kMet : "not met");
+  figure->set_verdict((at_least ? value >= target : value <= target) ? kMet : kNotMet);
 }
 
 void Results::note(const std::string& name, double value, const std::string& unit) {
@@ -76,6 +78,12 @@ void Results::note(const std::string& name, double value, const std::string& uni
   figure->set_name(name);
   figure->set_value(value);
   figure->set_unit(unit);
+}
+
+void Results::not_applicable(const std::string& name, const std::string& why) {
+  report::Figure* figure = report_.add_figures();
+  figure->set_name(name);
+  figure->set_verdict(absl::StrCat(kNotApplicable, why));
 }
 
 std::string Results::table(const std::string& benchmark) const {
@@ -106,7 +114,8 @@ std::string Results::table(const std::string& benchmark) const {
 std::string Results::figures() const {
   Table table({{"FIGURE"}, {"VALUE", Align::kRight}, {"UNIT"}, {"TARGET"}, {"VERDICT"}});
   for (const report::Figure& figure : report_.figures()) {
-    table.add({figure.name(), number(figure.value()), figure.unit(),
+    const bool applicable = figure.verdict().rfind(kNotApplicable, 0) != 0;
+    table.add({figure.name(), applicable ? number(figure.value()) : "-", figure.unit(),
                figure.target().empty() ? "-" : figure.target(),
                figure.verdict().empty() ? "-" : figure.verdict()});
   }
@@ -115,7 +124,7 @@ std::string Results::figures() const {
 
 bool Results::all_met() const {
   for (const report::Figure& figure : report_.figures()) {
-    if (!figure.verdict().empty() && figure.verdict() != kMet) return false;
+    if (figure.verdict() == kNotMet) return false;
   }
   return true;
 }

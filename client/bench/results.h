@@ -37,9 +37,13 @@ class Results {
   /// A figure that is worth knowing and promised by nobody.
   void note(const std::string& name, double value, const std::string& unit);
 
+  /// A figure that is promised, and cannot be had where this runs.
+  void not_applicable(const std::string& name, const std::string& why);
+
   /// Of all measurements of `benchmark`, as communication benchmarks print them.
   std::string table(const std::string& benchmark) const;
   std::string figures() const;
+  /// Of those that are promised and applicable.
   bool all_met() const;
 
   report::Bench& report() { return report_; }

@@ -8,10 +8,13 @@
 
 namespace cco::kernels {
 
-const KernelModule& main_job();   ///< main_job.cc
-const KernelModule& bench();      ///< bench.cc
-const KernelModule& tdm_bench();  ///< tdm_bench.cc
-const KernelModule& proof();      ///< proof.cc
+const KernelModule& main_job();    ///< main_job.cc
+const KernelModule& bench();       ///< bench.cc
+const KernelModule& tdm_bench();   ///< tdm_bench.cc
+const KernelModule& sdma_bench();  ///< sdma_bench.cc
+const KernelModule& gda_bench();   ///< gda_bench.cc
+const KernelModule& mix();         ///< mix.cc
+const KernelModule& proof();       ///< proof.cc
 
 /// What CCO_KERNEL_TABLE made, in the driver's words.
 inline std::vector<HostFunction> list_host_functions(const device::HostKernelTable& table) {

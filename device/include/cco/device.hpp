@@ -5,6 +5,8 @@
 #include "cco/device/atomic.h"
 #include "cco/device/coop.h"
 #include "cco/device/deadline.h"
+#include "cco/device/gda.h"
+#include "cco/device/gda_barrier.h"
 #include "cco/device/kernel.h"
 #include "cco/device/lsa.h"
 #include "cco/device/platform.h"

@@ -19,7 +19,9 @@ namespace cco::device {
 
 namespace impl {
 struct NicWork;
-}
+template <CCO_COOP C>
+class GdaExchange;
+}  // namespace impl
 
 /// What happens at the peer once the bytes have landed.
 struct RemoteAction {
@@ -197,15 +199,13 @@ class Gda {
 
  private:
   template <CCO_COOP C>
-  friend class GdaBarrier;
-  template <CCO_COOP C>
-  friend class WorldBarrier;
+  friend class impl::GdaExchange;
   struct Work;
 
   template <CCO_COOP C>
   CCO_DEVICE WaitResult post(C coop, const Work& work, const Deadline& deadline,
                              uint32_t flags) const;
-  CCO_DEVICE WaitResult post_together(const ActiveLanes& group, const Work& work,
+  CCO_DEVICE_CALL WaitResult post_together(const ActiveLanes& group, const Work& work,
                                       const Deadline& deadline, uint32_t flags) const;
   CCO_DEVICE cco_work_item item_of(const Work& work, bool signals) const;
   CCO_DEVICE impl::NicWork nic_work_of(const Work& work, const cco_gda_queue& queue,
@@ -222,7 +222,7 @@ class Gda {
 
   /// How much this context has written to `peer`'s queue; `*waits`: some of it without a doorbell.
   CCO_DEVICE uint64_t written(uint32_t peer, bool* waits) const;
-  CCO_DEVICE WaitResult wait_written(uint32_t peer, uint64_t target,
+  CCO_DEVICE_CALL WaitResult wait_written(uint32_t peer, uint64_t target,
                                      const Deadline& deadline) const;
 
   const DeviceComm& comm_;

@@ -66,10 +66,13 @@
 #define CCO_INLINE __attribute__((always_inline)) inline
 #if CCO_GPU
 #define CCO_DEVICE __attribute__((device)) CCO_INLINE
+// For what is long and used in many places: called, not expanded.
+#define CCO_DEVICE_CALL __attribute__((device)) __attribute__((noinline)) inline
 #define CCO_HOST_DEVICE __attribute__((host)) __attribute__((device)) CCO_INLINE
 #define CCO_UNROLL _Pragma("unroll")
 #else
 #define CCO_DEVICE CCO_INLINE
+#define CCO_DEVICE_CALL inline
 #define CCO_HOST_DEVICE CCO_INLINE
 #define CCO_UNROLL
 #endif

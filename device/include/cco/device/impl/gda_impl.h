@@ -165,7 +165,7 @@ CCO_DEVICE impl::NicWork Gda::nic_work_of(const Work& work, const cco_gda_queue&
   return result;
 }
 
-CCO_DEVICE WaitResult Gda::post_together(const ActiveLanes& group, const Work& work,
+CCO_DEVICE_CALL WaitResult Gda::post_together(const ActiveLanes& group, const Work& work,
                                          const Deadline& deadline, uint32_t flags) const {
   const bool signals = work.action.raises && group.rank() + 1 == group.count();
   if (device_->provider == CCO_GDA_PROXY) {
@@ -332,7 +332,7 @@ CCO_DEVICE uint64_t Gda::written(uint32_t peer, bool* waits) const {
   return impl::written_units(impl::queue_of(*device_, peer, context_), waits);
 }
 
-CCO_DEVICE WaitResult Gda::wait_written(uint32_t peer, uint64_t target,
+CCO_DEVICE_CALL WaitResult Gda::wait_written(uint32_t peer, uint64_t target,
                                         const Deadline& deadline) const {
   if (device_->provider == CCO_GDA_PROXY) {
     return impl::wait_ring(impl::ring_of(*device_, context_), target, peer, deadline);

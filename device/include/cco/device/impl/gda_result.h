@@ -14,16 +14,21 @@ CCO_DEVICE WaitResult gave_up(const Poll& poll, const Deadline& deadline, uint32
                     CCO_ABORT_RANK(load_relaxed_system(deadline.abort_word))};
 }
 
-/// One result of what the threads bring: of the worst kind, with the lowest rank that has it. A
-/// barrier of the group.
+/// Of what the threads bring: the worst kind, with the lowest rank that has it. A barrier.
+template <CCO_COOP C>
+CCO_DEVICE_CALL WaitResult worst(C coop, uint64_t encoded) {
+  constexpr uint32_t kNone = 0xffffffffu;
+  const WaitResult mine = WaitResult::decode(encoded);
+  const bool good = mine.status == WaitStatus::kArrived;
+  const uint32_t first = minimum(coop, good ? kNone : ~static_cast<uint32_t>(mine.status));
+  const bool counts = !good && ~static_cast<uint32_t>(mine.status) == first;
+  return WaitResult{static_cast<WaitStatus>(~first), minimum(coop, counts ? mine.rank : kNoRank)};
+}
+
+/// One result for the group. A barrier.
 template <CCO_COOP C>
 CCO_DEVICE WaitResult combine(C coop, const WaitResult& mine) {
-  const bool good = mine.status == WaitStatus::kArrived;
-  if (!coop.any(!good)) return arrived();
-  constexpr uint32_t kNone = 0xffffffffu;
-  const uint32_t worst = minimum(coop, good ? kNone : ~static_cast<uint32_t>(mine.status));
-  const bool counts = ~static_cast<uint32_t>(mine.status) == worst;
-  return WaitResult{static_cast<WaitStatus>(~worst), minimum(coop, counts ? mine.rank : kNoRank)};
+  return coop.any(mine.status != WaitStatus::kArrived) ? worst(coop, mine.encode()) : arrived();
 }
 
 }  // namespace cco::device::impl

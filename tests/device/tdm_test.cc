@@ -297,7 +297,7 @@ TEST(LateMover, ShowsWhatIsForgotten) {
     std::memcpy(tdm.stage(1), source.data(), 128);
     tdm.store_async(1, at(window, 2048), tdm.stage(1), 128);
   }
-  EXPECT_EQ(std::memcmp(node.data(1) + 2048, source.data(), 128), 0);  // The destructor finishes.
+  EXPECT_EQ(std::memcmp(node.data(1) + 2048, source.data(), 128), 0);  // Begun is begun.
 }
 
 /// A mover whose loads stay away until they are let go.

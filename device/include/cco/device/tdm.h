@@ -79,8 +79,8 @@ class Tdm {
   /// Ordering  a barrier of the group: everybody is done with that memory
   CCO_DEVICE Tdm(C coop, void* shared, uint32_t bytes);
 
-  /// Ordering  a barrier of the group: the memory is free again
-  /// Blocking  until no copy is outstanding. No deadline: a block must not end, and its memory not
+  /// Ordering  a barrier of the group: the memory is free again. Publishes nothing.
+  /// Blocking  until no copy uses the memory. No deadline: a block must not end, and its memory not
   ///           serve another, while a copy may write to it; and the hardware ends every copy.
   CCO_DEVICE ~Tdm();
   Tdm(const Tdm&) = delete;

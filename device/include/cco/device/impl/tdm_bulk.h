@@ -27,6 +27,7 @@ class TdmBulk {
     order_before_copies();
   }
   CCO_DEVICE void close() {
+    wait_stores_read<0>();
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
       asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier(slot)) : "memory");
     }
@@ -51,15 +52,14 @@ class TdmBulk {
     }
   }
 
-  /// One look, which may sleep for kLookNs.
+  /// One look, during which the hardware suspends the thread for a time of its own choice.
   CCO_DEVICE bool load_arrived(uint32_t slot, uint32_t phase, uint32_t) {
-    constexpr uint32_t kLookNs = 1000;
     uint32_t arrived;
     asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;"
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;"
         " selp.u32 %0, 1, 0, p; }"
         : "=r"(arrived)
-        : "r"(barrier(slot)), "r"(phase), "r"(kLookNs)
+        : "r"(barrier(slot)), "r"(phase)
         : "memory");
     return arrived != 0;
   }

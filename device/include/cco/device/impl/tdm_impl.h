@@ -51,7 +51,6 @@ CCO_DEVICE Tdm<C, kStages, Mover>::~Tdm() {
       arrived_.advance();
       --outstanding_;
     }
-    mover_.finish_stores();
     mover_.close();
   }
   coop_.sync();

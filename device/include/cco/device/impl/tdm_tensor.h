@@ -3,6 +3,7 @@
 // stores only, so a wait counts both kinds together, which is never too early.
 #pragma once
 
+#include "cco/device/atomic.h"
 #include "cco/device/impl/tdm_descriptor.h"
 #include "cco/device/impl/tdm_tile.h"
 
@@ -26,7 +27,7 @@ class TdmTensor {
   }
 
   CCO_DEVICE void open(void*) {}
-  CCO_DEVICE void close() {}
+  CCO_DEVICE void close() { wait<0>(); }
 
   template <typename C>
   CCO_DEVICE void load(C, uint32_t, void* shared, const void* global, const TdmTile& tile) {
@@ -44,7 +45,11 @@ class TdmTensor {
   CCO_DEVICE void wait_stores_read() {
     wait<kNewest>();
   }
-  CCO_DEVICE void finish_stores() { wait<0>(); }
+  CCO_DEVICE void finish_stores() {
+    wait<0>();
+    // The stores went past the caches of the waves that may read what they wrote.
+    acquire_device(static_cast<const uint32_t*>(nullptr));
+  }
 
  private:
   static constexpr int kSystem = 3 << 3;  // Cache policy: system scope, regular temporal hint.

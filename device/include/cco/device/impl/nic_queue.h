@@ -25,8 +25,8 @@ namespace cco::device::impl {
 template <typename N>
 concept NicOps = requires(const cco_gda_queue& queue, uint64_t index, const NicRequest& request,
                           const uint64_t* rung) {
-  { N::kUnits } -> std::convertible_to<uint32_t>;  // Of the send queue, for each operation.
-  { N::kMsnTable } -> std::convertible_to<bool>;   // packets() and write_msn() exist.
+  { N::kUnits } -> std::same_as<const uint32_t&>;  // Of the send queue, for each operation.
+  { N::kMsnTable } -> std::same_as<const bool&>;   // packets() and write_msn() exist.
   N::write(queue, index, request);                 // The entry that begins at that unit.
   N::ring(queue, index);                           // Doorbell: send up to that unit.
   { N::look(queue, index, rung) } -> std::same_as<NicProgress>;  // `index`: completed so far.

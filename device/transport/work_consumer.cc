@@ -89,15 +89,21 @@ bool WorkConsumer::serve(uint32_t index) {
   const uint64_t completed = __atomic_load_n(ring.completed, __ATOMIC_ACQUIRE);
   const uint64_t first = ring.next;
   uint64_t bytes = 0;
+  bool handed_on = false;
   cco_work_item item{};
   while (ring.next - first < kBatchItems && bytes < kBatchBytes &&
          ring.next - completed < options_.max_in_flight && take(ring, &item)) {
-    perform(index, item);
+    handed_on = perform(index, item) || handed_on;
     ++ring.next;
     bytes += item.bytes;
   }
   if (ring.next == first) return false;
-  publish(index, CCO_WORK_PEER(item.header));
+  if (handed_on || completed != first) {
+    publish(index, CCO_WORK_PEER(item.header));
+  } else {
+    // Nothing of this ring is under way. The way through the back-end would take far longer.
+    __atomic_store_n(ring.completed, ring.next, __ATOMIC_RELEASE);
+  }
   return true;
 }
 
@@ -113,15 +119,19 @@ bool WorkConsumer::take(const WorkRing& ring, cco_work_item* item) const {
   return true;
 }
 
-void WorkConsumer::perform(uint32_t ring, const cco_work_item& item) {
+bool WorkConsumer::perform(uint32_t ring, const cco_work_item& item) {
   Places places;
   const uint32_t peer = CCO_WORK_PEER(item.header);
   const uint32_t reason = check(ring, item, &places);
-  if (reason != 0) return fail(ring, reason, peer);
+  if (reason != 0) {
+    fail(ring, reason, peer);
+    return false;
+  }
   absl::Status status = move(ring, item, places);
   if (status.ok()) status = raise(ring, places.remote_signal, item.signal_delta);
   if (status.ok()) status = raise(ring, places.local_signal, item.signal_delta);
   if (!status.ok()) fail(ring, CCO_WORK_COPY_FAILED, peer);
+  return CCO_WORK_OPERATION(item.header) != CCO_WORK_NONE || CCO_WORK_SIGNALS(item.header) != 0;
 }
 
 uint32_t WorkConsumer::check(uint32_t ring, const cco_work_item& item, Places* places) const {

@@ -108,7 +108,8 @@ class WorkConsumer {
 
   bool serve(uint32_t ring);
   bool take(const WorkRing& ring, cco_work_item* item) const;
-  void perform(uint32_t ring, const cco_work_item& item);
+  /// Whether the back-end got something to do.
+  bool perform(uint32_t ring, const cco_work_item& item);
   /// 0, or why not.
   uint32_t check(uint32_t ring, const cco_work_item& item, Places* places) const;
   uint32_t check_ranges(const cco_work_item& item, uint32_t peer, Places* places) const;

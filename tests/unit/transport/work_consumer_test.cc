@@ -305,6 +305,26 @@ TEST_F(Consumer, BatchesAndBoundsItems) {
   EXPECT_LE(steps, 4u);
 }
 
+// Goal    an item that asks for nothing is completed at once, but never before what came ahead of
+// it. Method  a back-end that holds completions back: an empty item alone, behind a put, and behind
+// a put
+//         of an earlier step.
+TEST_F(Consumer, EmptyItemsTakeTheShortWay) {
+  const cco_work_item empty = with_header(CCO_WORK_NONE, 0, 1);
+  const uint64_t completed_address = ring_->host().completed_address;
+  backend_.held_word = completed_address;
+  EXPECT_TRUE(perform(empty));
+  EXPECT_EQ(ring_->completed(), 1u);
+  post(good());
+  EXPECT_TRUE(perform(empty));
+  EXPECT_EQ(ring_->completed(), 1u);
+  EXPECT_TRUE(perform(empty));
+  EXPECT_EQ(ring_->completed(), 1u);
+  ASSERT_TRUE(backend_.DirectBackend::write_word(0, completed_address, 4).ok());
+  EXPECT_TRUE(perform(empty));
+  EXPECT_EQ(ring_->completed(), 5u);
+}
+
 // Goal    an item that is not there yet, or of another lap, is not taken.
 // Method  headers with all sequences but the right one; a full item without header.
 TEST_F(Consumer, WaitsForTheRightSequence) {

@@ -36,7 +36,7 @@ struct HostSdmaOptions {
   uint64_t ring_bytes = 65536;  ///< A power of two, kSmallestSdmaRing or more.
   uint64_t largest_copy = device::impl::kSdmaLargestCopy;  ///< A multiple of 32, at most that.
   uint32_t packets = CCO_SDMA_PACKETS_GFX9;
-  SdmaSchedule schedule;
+  SdmaSchedule schedule = {};
 };
 
 /// Provider "host". Works on every driver. INVALID_ARGUMENT: options out of range.

@@ -94,6 +94,26 @@ TEST(Lanes, DivergentCallsHaveTheirCallersAlone) {
   EXPECT_EQ(wrong, 0u);
 }
 
+// Goal    calls in two branches are two calls, though they are made at the same time.
+// Method  even and odd threads each make one, and talk.
+TEST(Lanes, BranchesAreApart) {
+  std::atomic<uint32_t> wrong{0};
+  EmulatedNode::run_on(0, 1, 9, [&](uint32_t) {
+    for (uint32_t round = 0; round < 10; ++round) {
+      if (thread_index() % 2 == 0) {
+        const ActiveLanes even = ActiveLanes::here();
+        if (even.count() != 5 || even.sum(thread_index()) != 20) ++wrong;
+        even.sync();
+      } else {
+        const ActiveLanes odd = ActiveLanes::here();
+        if (odd.count() != 4 || odd.broadcast(thread_index(), 2) != 5) ++wrong;
+      }
+      warp_sync();
+    }
+  });
+  EXPECT_EQ(wrong, 0u);
+}
+
 // Goal    a thread that polls for what the callers produce does not keep them apart for ever; and
 //         threads that were released by the same word meet again.
 // Method  lane 0 polls for a word that lane 1 stores after a call of lanes 1..7; then all of 1..7

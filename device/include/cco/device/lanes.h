@@ -21,7 +21,7 @@ namespace cco::device {
 class ActiveLanes {
  public:
   /// Those that execute this statement together: on GPUs all that are active in it; on the host all
-  /// that come to it before the rest of the warp waits or has left. Never promises that threads
+  /// that come to it before the rest of the warp waits or has left. It never promises that threads
   /// which could be together are.
   static CCO_DEVICE ActiveLanes here();
 

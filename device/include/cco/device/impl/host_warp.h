@@ -1,6 +1,7 @@
 // Warps of the host: barriers between threads, and which of a warp's threads make a call together.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -72,9 +73,17 @@ struct LaneGroup {
   std::vector<Member> members;
 };
 
+/// Where in the program the caller is. Bodies of device functions are inlined, so that this tells
+/// two calls of one function apart.
+__attribute__((noinline)) inline const void* call_site() {
+  asm volatile("" ::: "memory");  // Two calls are not one, though they take nothing.
+  return __builtin_return_address(0);
+}
+
 /// A warp. GPUs run its threads in lockstep, so that those which make a call at the same time know
-/// one another. Here that is whoever has come once no other thread can come any more without being
-/// helped: it waits at a barrier, polls, or has left.
+/// one another. Here that is whoever has come to the same call once no other thread of the warp can
+/// come any more without being helped: it waits at a barrier or in another call, polls, or has
+/// left.
 class Warp {
  public:
   explicit Warp(uint32_t size) : barrier_(size), lanes_(size) {}
@@ -99,13 +108,13 @@ class Warp {
   }
 
   /// The threads that make this call together with the caller, and its rank among them.
-  std::pair<std::shared_ptr<LaneGroup>, uint32_t> gather(uint32_t lane) {
+  std::pair<std::shared_ptr<LaneGroup>, uint32_t> gather(uint32_t lane, const void* site) {
     std::unique_lock<std::mutex> lock(mutex_);
-    lanes_[lane].gathers = true;
+    lanes_[lane].site = site;
     gathering_.fetch_add(1, std::memory_order_relaxed);
     for (Lane& other : lanes_) other.looks = 0;
     gather_if_quiet();
-    gathered_.wait(lock, [&] { return !lanes_[lane].gathers; });
+    gathered_.wait(lock, [&] { return lanes_[lane].site == nullptr; });
     return {std::move(lanes_[lane].group), lanes_[lane].rank};
   }
 
@@ -126,7 +135,7 @@ class Warp {
 
  private:
   struct Lane {
-    bool gathers = false;
+    const void* site = nullptr;  ///< Of the call it has come to; null: none.
     bool has_left = false;
     uint32_t looks = 0;  ///< In vain, since the last thread came to gather.
     const Barrier* barrier = nullptr;
@@ -137,7 +146,8 @@ class Warp {
     /// One look may be from before the last thread came, which may have been released by the same
     /// word that this one polls. After the second it is known to wait for something else.
     bool is_quiet() const {
-      return gathers || has_left || looks >= 2 || (barrier != nullptr && barrier->in_round(round));
+      return site != nullptr || has_left || looks >= 2 ||
+             (barrier != nullptr && barrier->in_round(round));
     }
   };
 
@@ -146,16 +156,25 @@ class Warp {
     for (const Lane& lane : lanes_) {
       if (!lane.is_quiet()) return;
     }
-    const auto group =
-        std::make_shared<LaneGroup>(gathering_.exchange(0, std::memory_order_relaxed));
-    uint32_t rank = 0;
-    for (Lane& lane : lanes_) {
-      if (!lane.gathers) continue;
-      lane.gathers = false;
-      lane.group = group;
-      lane.rank = rank++;
+    gathering_.store(0, std::memory_order_relaxed);
+    for (size_t first = 0; first < lanes_.size(); ++first) {
+      const void* const site = lanes_[first].site;
+      if (site != nullptr) form_group(first, site);
     }
     gathered_.notify_all();
+  }
+
+  void form_group(size_t first, const void* site) {
+    const auto together = [&](const Lane& lane) { return lane.site == site; };
+    const auto size = std::count_if(lanes_.begin(), lanes_.end(), together);
+    const auto group = std::make_shared<LaneGroup>(static_cast<uint32_t>(size));
+    uint32_t rank = 0;
+    for (size_t i = first; i < lanes_.size(); ++i) {
+      if (!together(lanes_[i])) continue;
+      lanes_[i].site = nullptr;
+      lanes_[i].group = group;
+      lanes_[i].rank = rank++;
+    }
   }
 
   Barrier barrier_;

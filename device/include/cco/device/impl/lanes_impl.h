@@ -41,10 +41,10 @@ CCO_DEVICE uint64_t ActiveLanes::add_up(uint64_t mine, uint32_t end) const {
 
 #else
 
-inline ActiveLanes ActiveLanes::here() {
+CCO_DEVICE ActiveLanes ActiveLanes::here() {
   const host::Thread& self = cco_host_thread;
   if (self.block == nullptr) return alone();
-  auto [group, rank] = self.warp().gather(self.lane());
+  auto [group, rank] = self.warp().gather(self.lane(), host::call_site());
   return ActiveLanes(std::move(group), rank);
 }
 inline ActiveLanes ActiveLanes::alone() { return ActiveLanes(nullptr, 0); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "device/runtime/open_driver.h"
 #include "device/transport/gda_provider.h"
 #include "device/transport/sdma_provider.h"
+#include "device/transport/soft_nic_provider.h"
 #include "tests/device/emulated_node.h"
 
 namespace cco::testing {
@@ -21,6 +23,7 @@ class EmulatedTransports {
     SdmaPlan sdma_plan;          ///< The offsets are set here.
     std::string gda;
     GdaPlan gda_plan;
+    std::optional<NicSchedule> nic_schedule;  ///< With a NIC's format as `gda`.
   };
 
   explicit EmulatedTransports(Options options)
@@ -121,7 +124,10 @@ class EmulatedTransports {
     GdaPlan gda_plan = options_.gda_plan;
     gda_plan.signal_offset += node_.transport_offset();
     gda_plan.state_offset += node_.transport_offset();
-    if (!options_.gda.empty()) self.gda = or_throw(open_gda(options_.gda, self.team, gda_plan));
+    if (options_.gda.empty()) return;
+    self.gda = or_throw(options_.nic_schedule.has_value()
+                            ? open_soft_nic(options_.gda, self.team, gda_plan, *options_.nic_schedule)
+                            : open_gda(options_.gda, self.team, gda_plan));
   }
 
   const Options options_;

@@ -220,8 +220,8 @@ void SoftNic::advance(Queue& queue, const NicOperation& operation) {
 SoftNic::Failure SoftNic::perform(Queue& queue, const NicOperation& operation) {
   const bool is_write =
       operation.opcode == NicOpcode::kWrite || operation.opcode == NicOpcode::kInlineWrite;
-  if (is_write && !operation.signaled && queue.late.size() < kMostLateWrites &&
-      chance(queue, options_.schedule.late_percent)) {
+  if (is_write && operation.bytes != 0 && !operation.signaled &&
+      queue.late.size() < kMostLateWrites && chance(queue, options_.schedule.late_percent)) {
     // Its ranges are checked now, for an error belongs to this operation.
     uint64_t address = 0;
     Failure failed = find_remote(queue, operation, &address);

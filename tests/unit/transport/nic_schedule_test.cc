@@ -130,6 +130,27 @@ TEST(NicSchedule, NothingPassesASignal) {
   }
 }
 
+// Goal    writes of no bytes have no ranges to check, late or not; a late write's own error is told
+//         at once.
+// Method  all writes are late: an empty one without keys, then one of a wrong key.
+TEST(NicSchedule, LateWritesAreCheckedAtOnce) {
+  for (const char* const format : kFormats) {
+    NicRig rig({.format = format, .schedule = {.late_percent = 100}});
+    NicOperation write = rig.nothing();
+    write.signaled = false;
+    rig.run(write);
+    EXPECT_TRUE(rig.nic().status().ok()) << format << rig.nic().status();
+    write = rig.write(0, 0, 8);
+    write.signaled = false;
+    rig.post(write);
+    write.remote_key = 99;
+    rig.post(write);
+    rig.ring();
+    EXPECT_TRUE(rig.nic().step());
+    EXPECT_EQ(rig.look().syndrome, rig.format().syndrome(NicFault::kRemoteAccess)) << format;
+  }
+}
+
 // Goal    a long copy lands in pieces, in random order, all before its completion.
 // Method  step until the completion shows; all bytes are there, and came out of order.
 TEST(NicSchedule, PiecesMakeTheWhole) {

@@ -82,7 +82,7 @@ class Comm {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status describe_sdma(DevComm* made, mori::cco::ccoDevComm* result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status describe_gda(mori::cco::ccoDevComm* result);
+  absl::Status describe_gda(const Requirements& wanted, mori::cco::ccoDevComm* result);
   absl::StatusOr<uint64_t> place(const void* contents, uint64_t bytes, DevComm* made)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -31,13 +31,10 @@ cco_comm_options options_for(const Requirements& wanted) {
   cco_comm_options options{};
   options.struct_size = sizeof options;
   options.timeout_ms = kTimeoutMs;
-  options.barrier_count = wanted.lsa_barrier_count;
+  options.barrier_count = wanted.lsa_barrier_count + wanted.world_barrier_count;
   options.transports = CCO_TRANSPORT_SDMA;
   options.sdma_queue_count = wanted.sdma_queue_count;
-  if (!wanted.has_gda()) {
-    options.barrier_count += wanted.world_barrier_count;  // Of one node: its LSA stage is all.
-    return options;
-  }
+  if (!wanted.has_gda()) return options;
   options.transports |= CCO_TRANSPORT_GDA;
   options.gda_connection = wanted.connection;
   options.gda_context_count = wanted.context_count;
@@ -45,8 +42,7 @@ cco_comm_options options_for(const Requirements& wanted) {
   options.gda_counter_count = wanted.counter_count;
   options.gda_queue_depth = wanted.queue_depth;
   options.gda_traffic_class = wanted.traffic_class;
-  options.rail_barrier_count = wanted.rail_barrier_count;
-  options.world_barrier_count = wanted.world_barrier_count;
+  options.rail_barrier_count = wanted.rail_barrier_count + wanted.world_barrier_count;
   return options;
 }
 
@@ -120,7 +116,7 @@ absl::StatusOr<ccoDevComm> Comm::describe(const Requirements& wanted, DevComm* m
   CCO_RETURN_IF_ERROR(describe_sdma(made, &result));
   if (!wanted.has_gda()) return result;
   result.gdaConnType = wanted.connection;
-  CCO_RETURN_IF_ERROR(describe_gda(&result));
+  CCO_RETURN_IF_ERROR(describe_gda(wanted, &result));
   return result;
 }
 
@@ -142,7 +138,7 @@ absl::Status Comm::describe_sdma(DevComm* made, ccoDevComm* result) {
   return absl::OkStatus();
 }
 
-absl::Status Comm::describe_gda(ccoDevComm* result) {
+absl::Status Comm::describe_gda(const Requirements& wanted, ccoDevComm* result) {
   const cco_device_comm& native = result->native;
   cco_gda_device gda{};
   CCO_RETURN_IF_ERROR(memory_->context().copy_to_host(&gda, native.gda, sizeof gda));
@@ -156,9 +152,12 @@ absl::Status Comm::describe_gda(ccoDevComm* result) {
   result->ibgda.signalShadows = own(gda.shadow_offset);
   result->ibgda.counterCount = static_cast<int>(gda.counter_count);
   result->ibgda.counterBuf = own(gda.counter_offset);
-  result->railGdaBarrier = {gda.rail_signal_first, static_cast<int>(gda.rail_barrier_count)};
-  result->hybridRailGdaBarrier = {gda.world_signal_first,
-                                  static_cast<int>(gda.world_barrier_count)};
+  result->railGdaBarrier = {gda.rail_signal_first, static_cast<int>(wanted.rail_barrier_count)};
+  if (wanted.world_barrier_count != 0) {
+    result->hybridRailGdaBarrier = {
+        gda.rail_signal_first + gda.rail_barrier_slots * wanted.rail_barrier_count,
+        static_cast<int>(wanted.world_barrier_count)};
+  }
   return absl::OkStatus();
 }
 

@@ -49,9 +49,9 @@ class CopyEngine final : public SdmaProvider {
   absl::Status status() const override {
     const WorkConsumer::Failure failure = engine_->failure();
     if (failure.reason == 0) return absl::OkStatus();
-    return absl::InternalError(absl::StrFormat("copy-engine: an item of queue %d for LSA rank %d: %s",
-                                               failure.ring, failure.peer,
-                                               describe_work_error(failure.reason)));
+    return absl::InternalError(
+        absl::StrFormat("copy-engine: an item of queue %d for LSA rank %d: %s", failure.ring,
+                        failure.peer, describe_work_error(failure.reason)));
   }
   void restart_signals() override { engine_->restart_signals(); }
 

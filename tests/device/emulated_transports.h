@@ -106,16 +106,16 @@ class EmulatedTransports {
       if (!status.ok()) throw std::runtime_error(status.ToString());
     }
     const device::DeviceComm comm = node_.comm(rank);
-    self.team = {.context = self.context.get(),
-                 .is_host = true,
-                 .rank = rank,
-                 .size = node_.options().ranks,
-                 .lsa_rank = comm.lsa_rank,
-                 .lsa_size = comm.lsa_size,
-                 .lsa_first = comm.lsa_first,
-                 .words = node_.control_bases(),
-                 .words_generation = EmulatedNode::kWordsGeneration,
-                 .windows = &self.windows};
+    self.team.context = self.context.get();
+    self.team.is_host = true;
+    self.team.rank = rank;
+    self.team.size = node_.options().ranks;
+    self.team.lsa_rank = comm.lsa_rank;
+    self.team.lsa_size = comm.lsa_size;
+    self.team.lsa_first = comm.lsa_first;
+    self.team.words = node_.control_bases();
+    self.team.words_generation = EmulatedNode::kWordsGeneration;
+    self.team.windows = &self.windows;
     SdmaPlan sdma_plan = options_.sdma_plan;
     sdma_plan.signal_offset += node_.transport_offset();
     sdma_plan.state_offset += node_.transport_offset();

@@ -88,6 +88,7 @@ void Transports::open_sdma() {
     outcome.provider = std::string(sdma_->name());
     outcome.detail = sdma_->describe();
   } else {
+    outcome.code = opened.status().code();
     outcome.detail = std::string(opened.status().message());
   }
   outcomes_.push_back(std::move(outcome));
@@ -108,6 +109,7 @@ void Transports::open_gda() {
     outcome.provider = std::string(gda_->name());
     outcome.detail = gda_->describe();
   } else {
+    outcome.code = opened.status().code();
     outcome.detail = std::string(opened.status().message());
   }
   outcomes_.push_back(std::move(outcome));
@@ -215,19 +217,24 @@ absl::Status Transports::publish() {
 }
 
 absl::Status Transports::own_verdict() const {
-  const auto failed = [&](const std::string& text) {
-    return absl::FailedPreconditionError(text + ". `ccoctl transports` shows every pair");
+  const auto failed = [&](const std::string& text, absl::StatusCode code) {
+    // What was asked for makes no sense, or it is not to be had here: whatever the reason.
+    const bool is_wrong = code == absl::StatusCode::kInvalidArgument;
+    return absl::Status(is_wrong ? code : absl::StatusCode::kFailedPrecondition,
+                        text + ". `ccoctl transports` shows every pair");
   };
   for (const Outcome& outcome : outcomes_) {
     if (outcome.provider.empty()) {
       return failed(absl::StrFormat("rank %d has no %s: %s", group_.topology().rank,
-                                    outcome.transport, outcome.detail));
+                                    outcome.transport, outcome.detail),
+                    outcome.code);
     }
     for (uint32_t peer = 0; peer < outcome.peer_faults.size(); ++peer) {
       if (outcome.peer_faults[peer].empty()) continue;
       return with_error_rank(failed(absl::StrFormat("rank %d does not reach rank %d by %s (%s): %s",
                                                     group_.topology().rank, peer, outcome.transport,
-                                                    outcome.provider, outcome.peer_faults[peer])),
+                                                    outcome.provider, outcome.peer_faults[peer]),
+                                    outcome.code),
                              static_cast<int>(peer));
     }
   }

@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
 #include "device/transport/copy_engine.h"
+#include "device/transport/kfd_queues.h"
 #include "device/transport/sdma_provider.h"
 #include "device/transport/user_queue.h"
 
@@ -22,9 +23,19 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_sdma(std::string_view name,
                                                         const SdmaPlan& plan) {
   CCO_RETURN_IF_ERROR(check_plan(plan));
   if (name == "host" || (name.empty() && team.is_host)) return open_host_sdma(team, plan);
-  if (name == "copy-engine" || name.empty()) return open_copy_engine(team, plan);
-  return absl::InvalidArgumentError(
-      absl::StrFormat("no SDMA provider '%s': user-queue, copy-engine, host", std::string(name)));
+  if (name == "user-queue") return open_kfd_queues(team, plan);
+  if (name == "copy-engine") return open_copy_engine(team, plan);
+  if (!name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("no SDMA provider '%s': user-queue, copy-engine, host", std::string(name)));
+  }
+  auto queues = open_kfd_queues(team, plan);
+  if (queues.ok()) return queues;
+  auto copies = open_copy_engine(team, plan);
+  if (copies.ok()) return copies;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "no SDMA provider works. user-queue: %s. copy-engine: %s",
+      std::string(queues.status().message()), std::string(copies.status().message())));
 }
 
 }  // namespace cco

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "device/runtime/gpu_driver.h"
@@ -24,6 +25,10 @@ struct TransportTeam {
   std::vector<uint64_t> words;
   uint64_t words_generation = 0;  ///< Their window in `windows`.
   const WindowRegistry* windows = nullptr;
+  /// For hardware queues; empty if not known. GpuDevice.arch of this rank, and GpuDevice.pci_bus_id
+  /// by LSA rank.
+  std::string arch;
+  std::vector<std::string> pci_bus_ids;
 
   uint64_t own_words() const { return words[rank]; }
 };

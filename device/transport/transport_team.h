@@ -27,8 +27,8 @@ struct TransportTeam {
   const WindowRegistry* windows = nullptr;
   /// For hardware queues; empty if not known. GpuDevice.arch of this rank, and GpuDevice.pci_bus_id
   /// by LSA rank.
-  std::string arch;
-  std::vector<std::string> pci_bus_ids;
+  std::string arch = {};
+  std::vector<std::string> pci_bus_ids = {};
 
   uint64_t own_words() const { return words[rank]; }
 };

@@ -233,10 +233,12 @@ class GdaProgramTest : public ProgramTest, public ::testing::WithParamInterface<
   }
 };
 
+// What needs a connection to everybody.
+class GdaFullProgramTest : public GdaProgramTest {};
+
 // Goal    GDA programs: puts with signals between all ranks; a wait consumes.
 // Method  all to all over a full connection, twice; nothing of the signal is left.
-TEST_P(GdaProgramTest, AllToAll) {
-  if (GetParam().connection != mori::cco::CCO_GDA_CONNECTION_FULL) return;
+TEST_P(GdaFullProgramTest, AllToAll) {
   constexpr size_t kChunkWords = 65;
   run(GetParam().size, [](const Rank& self) {
     const ccoDevCommRequirements requirements = wanted();
@@ -321,17 +323,28 @@ TEST_P(GdaProgramTest, Barrier) {
   });
 }
 
+std::string name_of(const ::testing::TestParamInfo<GdaCase>& info) {
+  return std::string(info.param.provider) + "_" + std::to_string(info.param.size) + "_" +
+         std::to_string(info.param.connection);
+}
+
+constexpr auto kFull = mori::cco::CCO_GDA_CONNECTION_FULL;
+constexpr auto kCrossNode = mori::cco::CCO_GDA_CONNECTION_CROSSNODE;
+constexpr auto kRail = mori::cco::CCO_GDA_CONNECTION_RAIL;
+
+INSTANTIATE_TEST_SUITE_P(Providers, GdaFullProgramTest,
+                         ::testing::Values(GdaCase{"proxy", "2", 4, kFull},
+                                           GdaCase{"mlx5", "1", 2, kFull},
+                                           GdaCase{"bnxt", "1", 3, kFull},
+                                           GdaCase{"ionic", "2", 2, kFull}),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(
-    All, GdaProgramTest,
-    ::testing::Values(GdaCase{"proxy", "1", 2, mori::cco::CCO_GDA_CONNECTION_FULL},
-                      GdaCase{"proxy", "2", 4, mori::cco::CCO_GDA_CONNECTION_RAIL},
-                      GdaCase{"mlx5", "1", 2, mori::cco::CCO_GDA_CONNECTION_FULL},
-                      GdaCase{"bnxt", "1", 3, mori::cco::CCO_GDA_CONNECTION_FULL},
-                      GdaCase{"ionic", "1", 2, mori::cco::CCO_GDA_CONNECTION_CROSSNODE}),
-    [](const auto& info) {
-      return std::string(info.param.provider) + "_" + std::to_string(info.param.size) + "_" +
-             std::to_string(info.param.connection);
-    });
+    Providers, GdaProgramTest,
+    ::testing::Values(GdaCase{"proxy", "1", 2, kFull}, GdaCase{"proxy", "2", 4, kRail},
+                      GdaCase{"mlx5", "2", 4, kCrossNode}, GdaCase{"mlx5", "1", 3, kRail},
+                      GdaCase{"bnxt", "2", 4, kRail}, GdaCase{"bnxt", "1", 3, kFull},
+                      GdaCase{"ionic", "1", 2, kCrossNode}, GdaCase{"ionic", "2", 4, kFull}),
+    name_of);
 
 }  // namespace
 }  // namespace cco::test

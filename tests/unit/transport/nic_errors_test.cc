@@ -298,6 +298,20 @@ TEST(NicErrors, TheLastBytesAreInside) {
   }
 }
 
+// Goal    an atomic never meets a misaligned address, though its offset is aligned.
+// Method  a window that begins off the alignment.
+TEST(NicErrors, AtomicsOnAWindowThatIsMisaligned) {
+  for (const char* const format : kFormats) {
+    NicRig rig({.format = format});
+    const auto base = [&rig](uint32_t rank) { return reinterpret_cast<uint64_t>(rig.data(rank)); };
+    ASSERT_TRUE(rig.windows().add({9, 64, {base(0) + 4, base(1) + 4}}).ok());
+    NicOperation operation = rig.add(8, 1);
+    operation.remote_key = window_key(9);
+    rig.run(operation);
+    EXPECT_EQ(rig.look().syndrome, rig.format().syndrome(NicFault::kRemoteInvalid));
+  }
+}
+
 // Goal    a window that is gone is refused by its key, also to a queue that used it before.
 // Method  write, remove the window, write again.
 TEST(NicErrors, KeyOfAWindowThatIsGone) {

@@ -345,7 +345,7 @@ NicRig::Completion NicRig::look(uint32_t index) const {
   uint64_t range = 0;
   if (options_.format == "mlx5") {
     if (cqe[63] >> 4 == 0xd) seen.syndrome = cqe[55];
-    low = get_be(cqe + 60, 2) + 1;
+    low = get_be(cqe + 60, 2);
     range = 1 << 16;
   } else if (options_.format == "bnxt") {
     seen.syndrome = static_cast<uint32_t>(get_le(cqe + 24, 4) >> 8 & 0xff);
@@ -356,6 +356,8 @@ NicRig::Completion NicRig::look(uint32_t index) const {
     low = get_be(cqe + 4, 4);
     range = 1 << 24;
   }
+  EXPECT_LT(low, range) << "more bits than hardware has";
+  if (options_.format == "mlx5") ++low;  // It names the last entry, the others the next.
   // The largest count of that remainder which is not above what was posted.
   seen.units = queue.next_units - (queue.next_units - low) % range;
   return seen;

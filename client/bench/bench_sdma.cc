@@ -178,6 +178,7 @@ absl::Status measure(Context& context, Rank& rank, const Sdma& sdma) {
   }
   CCO_RETURN_IF_ERROR(rank.barrier());
   CCO_RETURN_IF_ERROR(measure_ping_pong(context, rank, sdma, provider, window));
+  CCO_RETURN_IF_ERROR(rank.barrier());  // The last answer has come: the window may go.
   return rank.check_comm();
 }
 

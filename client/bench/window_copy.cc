@@ -27,7 +27,7 @@ absl::StatusOr<Copy> make_copy(const Rank& rank, const Window& window, Direction
   copy.peer = (rank.rank() + 1) % rank.size();
   copy.destination_offset = max_bytes;
   copy.bytes = bytes;
-  copy.count = std::clamp<uint64_t>(kSampleBytes / bytes, 1, kMaxCopies);
+  copy.count = std::clamp<uint64_t>(kSampleBytes / std::max<uint64_t>(bytes, 1), 1, kMaxCopies);
   CCO_ASSIGN_OR_RETURN(copy.window, Rank::descriptor(window));
   const bool puts = direction == Direction::kPut;
   CCO_ASSIGN_OR_RETURN(copy.source,

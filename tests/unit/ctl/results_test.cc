@@ -40,14 +40,17 @@ TEST(Results, PrintsATable) {
   EXPECT_EQ(results.table("get"), "");
 }
 
-// Goal    promises are met on their side of the target, borders included; notes promise nothing.
+// Goal    promises are met on their side of the target, borders included; notes promise nothing,
+//         nor does what cannot be had here.
 // Method  both bounds on both sides.
 TEST(Results, JudgesPromises) {
   Results results;
   results.promise("fast", 0.98, Bound::kAtLeast, 0.98, "");
   results.promise("small", 256, Bound::kAtMost, 256, "MiB");
   results.note("known", 7, "us");
+  results.not_applicable("elsewhere", "no mover");
   EXPECT_TRUE(results.all_met());
+  EXPECT_NE(results.figures().find("not applicable: no mover"), std::string::npos);
   EXPECT_NE(results.figures().find("at most 256"), std::string::npos) << results.figures();
   results.promise("slow", 0.97, Bound::kAtLeast, 0.98, "");
   EXPECT_FALSE(results.all_met());

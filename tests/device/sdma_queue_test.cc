@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cco/device/sdma.h"
+#include "device/transport/engine_thread.h"
 #include "device/transport/user_queue.h"
 #include "tests/device/emulated_transports.h"
 
@@ -173,13 +174,8 @@ TEST(SdmaQueue, IndicesPassTheirOwnWrap) {
     }
     ASSERT_EQ(signal, i);
     ASSERT_EQ(to, from);
-    std::thread consumer([&] {
-      while (__atomic_load_n(&landed[0], __ATOMIC_ACQUIRE) != words[4] || engine.step()) {
-        engine.step();
-      }
-    });
+    const EngineThread consumer([&engine] { return engine.step(); });
     ASSERT_EQ(producer.wait_landed(never), WaitStatus::kArrived);
-    consumer.join();
   }
   EXPECT_LT(words[3], kBegin) << "the indices have not wrapped";
   EXPECT_TRUE(engine.status().ok()) << engine.status();

@@ -52,8 +52,7 @@ CCO_DEVICE bool prove_signal(const Gda& gda, const ProofWords& words, uint32_t p
   if (gda.device()->signal_count == 0) return true;
   const Place theirs = at(comm.control, impl::signal_place(*gda.device(), 0, comm.rank));
   const Place echo = at(comm.control, words.echo(peer));
-  return proof->holds(ProofStep::kSignal,
-                      gda.signal(ThreadCoop{}, peer, SignalInc{0}, deadline)) &&
+  return proof->holds(ProofStep::kSignal, gda.signal(ThreadCoop{}, peer, SignalInc{0}, deadline)) &&
          proof->holds(ProofStep::kSignal, gda.flush(ThreadCoop{}, peer, deadline)) &&
          proof->holds(ProofStep::kSignal,
                       gda.get(ThreadCoop{}, peer, theirs, echo, 8, {deadline})) &&
@@ -72,8 +71,7 @@ CCO_DEVICE uint64_t prove_context(const Gda& gda, const ProofWords& words, uint3
   const Place echo = at(comm.control, words.echo(peer));
   const uint64_t bytes = ProofWords::kNonceBytes;
   const bool sound =
-      proof.holds(ProofStep::kPut,
-                  gda.put(ThreadCoop{}, peer, inbox, nonce, bytes, {deadline})) &&
+      proof.holds(ProofStep::kPut, gda.put(ThreadCoop{}, peer, inbox, nonce, bytes, {deadline})) &&
       prove_signal(gda, words, peer, &proof, deadline) &&
       proof.holds(ProofStep::kRead, gda.get(ThreadCoop{}, peer, inbox, echo, bytes, {deadline})) &&
       proof.holds(ProofStep::kRead, gda.flush(ThreadCoop{}, peer, deadline)) &&
@@ -101,8 +99,9 @@ CCO_DEVICE uint64_t prove_queue(const Sdma& sdma, const DeviceComm& comm, const 
   const uint64_t risen = sdma.read_signal(comm.lsa_rank, queue) + 1;
   const bool sound =
       proof.holds(ProofStep::kPut,
-                  self ? sdma.put<kSdmaSignalLocal>(coop, peer, inbox, nonce, bytes, queue, deadline)
-                       : sdma.put<kBoth>(coop, peer, inbox, nonce, bytes, queue, deadline)) &&
+                  self
+                      ? sdma.put<kSdmaSignalLocal>(coop, peer, inbox, nonce, bytes, queue, deadline)
+                      : sdma.put<kBoth>(coop, peer, inbox, nonce, bytes, queue, deadline)) &&
       proof.holds(ProofStep::kSignal,
                   sdma.wait_signal(coop, comm.lsa_rank, queue, risen, deadline)) &&
       proof.holds(ProofStep::kSignal, sdma.get(coop, peer, theirs, echo, 8, queue, deadline)) &&

@@ -3,19 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "cco/device.hpp"
-#include "client/base/status_macros.h"
-#include "client/job/rank.h"
 #include "device/kernels/kernels.h"
-#include "device/runtime/open_driver.h"
 #include "mori/cco/cco.hpp"
 #include "tests/gpu/conformance.h"
-#include "tests/support/embedded_daemon.h"
+#include "tests/gpu/gpu_node.h"
 
 namespace cco::kernels {
 const KernelModule& conformance();
@@ -31,59 +26,17 @@ using device::WaitStatus;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-/// A daemon and a client on the driver under test.
-class Node {
+class Node : public GpuNode {
  public:
-  Node() {
-    const char* wanted = std::getenv("CCO_TEST_DRIVER");
-    DriverOptions options;
-    options.kind = *parse_driver_kind(wanted == nullptr ? "host" : wanted);
-    driver_ = *open_driver(options);
-    daemon_ = std::make_unique<EmbeddedDaemon>(*driver_);
-    Client::Options client;
-    client.socket_path = daemon_->socket_path().c_str();
-    or_throw(Client::create(client, &client_));
-    gpus_ = *GpuSet::open(client_);
-  }
-
-  bool is_host() const { return gpus_->is_host(); }
-  /// Threads per block that wait for one another: each is a thread of the machine on host.
-  uint32_t block() const { return is_host() ? 3 : 128; }
-
-  /// Runs `body` as `count` ranks of a fresh group.
   template <typename Body>
   void run(uint32_t count, Body body) {
-    Place place;
-    place.job = "gpu-test-" + std::to_string(++groups_);
-    const absl::Status status = run_ranks(place, count, [&](uint32_t rank) -> absl::Status {
-      Rank::Plan plan;
-      plan.rank = rank;
-      plan.size = count;
-      plan.device = static_cast<int32_t>(rank % gpus_->gpus().size());
-      plan.group = place.job;
-      plan.comm.signal_count = 4;
-      plan.comm.barrier_count = 4;
-      plan.result_count = 1024;
-      CCO_ASSIGN_OR_RETURN(std::unique_ptr<Rank> joined, Rank::join(client_, *gpus_, plan));
-      return body(*joined);
-    });
-    EXPECT_TRUE(status.ok()) << status;
+    Rank::Plan plan;
+    plan.comm.signal_count = 4;
+    plan.comm.barrier_count = 4;
+    plan.result_count = 1024;
+    GpuNode::run(count, plan, body);
   }
-
- private:
-  std::unique_ptr<GpuDriver> driver_;
-  std::unique_ptr<EmbeddedDaemon> daemon_;
-  Client client_;
-  std::unique_ptr<GpuSet> gpus_;
-  int groups_ = 0;
 };
-
-std::vector<uint8_t> read_window(Rank& rank, const Window& window, uint64_t bytes) {
-  std::vector<uint8_t> data(bytes);
-  EXPECT_TRUE(
-      rank.context().copy_to_host(data.data(), *Rank::address(window, rank.rank(), 0), bytes).ok());
-  return data;
-}
 
 // What copy_cells must leave behind; bytes outside a cell's copy stay zero.
 std::vector<uint8_t> expected_cells(const std::vector<uint8_t>& source) {

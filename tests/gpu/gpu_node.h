@@ -1,0 +1,70 @@
+// A daemon and a client on the driver under test, $CCO_TEST_DRIVER or host, and ranks on them:
+// threads of this process with a stream each, so that one GPU is enough.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/base/status_macros.h"
+#include "client/job/rank.h"
+#include "device/runtime/open_driver.h"
+#include "tests/support/embedded_daemon.h"
+
+namespace cco::test {
+
+class GpuNode {
+ public:
+  GpuNode() {
+    const char* const wanted = std::getenv("CCO_TEST_DRIVER");
+    DriverOptions options;
+    options.kind = *parse_driver_kind(wanted == nullptr ? "host" : wanted);
+    driver_ = *open_driver(options);
+    daemon_ = std::make_unique<EmbeddedDaemon>(*driver_);
+    Client::Options client;
+    client.socket_path = daemon_->socket_path().c_str();
+    or_throw(Client::create(client, &client_));
+    gpus_ = *GpuSet::open(client_);
+  }
+
+  bool is_host() const { return gpus_->is_host(); }
+  /// Threads per block that wait for one another: each is a thread of the machine on host.
+  uint32_t block() const { return is_host() ? 3 : 128; }
+
+  /// Runs `body(rank)` as `count` ranks of a fresh group, whose options are `plan`'s.
+  template <typename Body>
+  void run(uint32_t count, Rank::Plan plan, Body body) {
+    Place place;
+    place.job = "gpu-test-" + std::to_string(++groups_);
+    const absl::Status status = run_ranks(place, count, [&](uint32_t rank) -> absl::Status {
+      Rank::Plan mine = plan;
+      mine.rank = rank;
+      mine.size = count;
+      mine.device = static_cast<int32_t>(rank % gpus_->gpus().size());
+      mine.group = place.job;
+      CCO_ASSIGN_OR_RETURN(std::unique_ptr<Rank> joined, Rank::join(client_, *gpus_, mine));
+      return body(*joined);
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+ private:
+  std::unique_ptr<GpuDriver> driver_;
+  std::unique_ptr<EmbeddedDaemon> daemon_;
+  Client client_;
+  std::unique_ptr<GpuSet> gpus_;
+  int groups_ = 0;
+};
+
+inline std::vector<uint8_t> read_window(Rank& rank, const Window& window, uint64_t bytes) {
+  std::vector<uint8_t> data(bytes);
+  const uint32_t self = rank.comm().lsa_rank;
+  EXPECT_TRUE(
+      rank.context().copy_to_host(data.data(), *Rank::address(window, self, 0), bytes).ok());
+  return data;
+}
+
+}  // namespace cco::test

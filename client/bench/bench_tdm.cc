@@ -109,7 +109,7 @@ absl::Status measure(Context& context, Rank& rank, const Window& window, Directi
     CCO_ASSIGN_OR_RETURN(const std::vector<Contestant> contestants,
                          contestants_of(rank, copy, shape, with_lsa));
     const Subject subject{"tdm",
-                          absl::StrCat(name_of(direction), ", ", shape.launch.blocks, " blocks"),
+                          absl::StrCat(name_of(direction), ", blocks: ", shape.launch.blocks),
                           bytes,
                           rank.size(),
                           shape.launch.blocks,

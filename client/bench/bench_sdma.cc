@@ -1,6 +1,7 @@
 // cco-bench sdma: copies by a copy engine, beside a plain stream copy; a put with its signal from
 // kernel to kernel, beside one by loads and stores; and how many messages an engine takes.
 #include "absl/strings/str_cat.h"
+#include "cco/device/abi_sdma.h"
 #include "client/base/status_macros.h"
 #include "client/bench/window_copy.h"
 #include "device/kernels/kernels.h"

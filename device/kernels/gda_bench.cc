@@ -30,14 +30,16 @@ CCO_DEVICE void write_bare(const cco_gda_queue& queue, const typename N::Entry& 
   };
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t index = i * N::kUnits;
-    CCO_UNROLL for (uint32_t w = 0; w < kWords; w += 4) {
+    CCO_UNROLL for (uint32_t w = kIonic ? 4 : 0; w < kWords; w += 4) {
       const uint64_t unit = (index + 4 * w / kUnitBytes) & (queue.sq_depth - 1);
       impl::store_entry(queue.sq + unit * kUnitBytes + 4 * w % kUnitBytes, entry.word[w],
                         entry.word[w + 1], entry.word[w + 2], entry.word[w + 3]);
     }
     if constexpr (kIonic) {
       const uint64_t place = queue.sq + (index & (queue.sq_depth - 1)) * kUnitBytes;
-      store(place + 8, entry.word[2]);
+      *global_pointer<uint64_t>(place) = entry.word[0];
+      *global_pointer<uint32_t>(place + 12) = entry.word[3];
+      store(place + 8, entry.word[2]);  // Makes the entry valid.
     }
     if constexpr (kBnxt) {
       *global_pointer<uint64_t>(queue.msn_table + 8 * (i & (queue.msn_depth - 1))) =

@@ -125,9 +125,10 @@ class EmulatedTransports {
     gda_plan.signal_offset += node_.transport_offset();
     gda_plan.state_offset += node_.transport_offset();
     if (options_.gda.empty()) return;
-    self.gda = or_throw(options_.nic_schedule.has_value()
-                            ? open_soft_nic(options_.gda, self.team, gda_plan, *options_.nic_schedule)
-                            : open_gda(options_.gda, self.team, gda_plan));
+    self.gda =
+        or_throw(options_.nic_schedule.has_value()
+                     ? open_soft_nic(options_.gda, self.team, gda_plan, *options_.nic_schedule)
+                     : open_gda(options_.gda, self.team, gda_plan));
   }
 
   const Options options_;

@@ -76,7 +76,6 @@ CCO_KERNEL void gda_meet_by_blocks(DeviceComm comm, uint64_t* results) {
   meet(device::BlockCoop{}, comm, results);
 }
 
-}  // namespace cco::testing
+CCO_KERNEL_TABLE(gda_kernels, gda_by_threads, gda_by_warps, gda_by_blocks, gda_meet_by_blocks);
 
-CCO_KERNEL_TABLE(gda_kernels, cco::testing::gda_by_threads, cco::testing::gda_by_warps,
-                 cco::testing::gda_by_blocks, cco::testing::gda_meet_by_blocks);
+}  // namespace cco::testing

@@ -41,14 +41,12 @@ class GdaTest : public ::testing::TestWithParam<GdaCase> {
   template <typename Body>
   static void run(EmulatedTransports& all, uint32_t blocks, uint32_t threads, Body body,
                   uint32_t context = 0) {
-    all.node().run(blocks, threads,
-                   [&](uint32_t rank) { call(all, rank, context, body); });
+    all.node().run(blocks, threads, [&](uint32_t rank) { call(all, rank, context, body); });
   }
   template <typename Body>
   static void run_on(EmulatedTransports& all, uint32_t rank, uint32_t threads, Body body,
                      uint32_t context = 0) {
-    EmulatedNode::run_on(rank, 1, threads,
-                         [&](uint32_t self) { call(all, self, context, body); });
+    EmulatedNode::run_on(rank, 1, threads, [&](uint32_t self) { call(all, self, context, body); });
   }
 
   /// What kernels see of a rank's GDA, for tests that break it.

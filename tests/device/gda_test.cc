@@ -143,14 +143,11 @@ TEST_P(Transfers, PutValue) {
   std::atomic<uint32_t> wrong{0};
   run_on(all, 0, 1, [&](uint32_t, const Gda& gda, const Window& window, Deadline deadline) {
     const ThreadCoop coop;
+    wrong += !has_arrived(gda.put_value<uint8_t>(coop, peer, at(window, 11), 0xa1, {deadline}));
+    wrong += !has_arrived(gda.put_value<uint16_t>(coop, peer, at(window, 31), 0xb2b1, {deadline}));
+    wrong += !has_arrived(gda.put_value<float>(coop, peer, at(window, 51), 1.5f, {deadline}));
     wrong += !has_arrived(
-        gda.put_value<uint8_t>(coop, peer, at(window, 11), 0xa1, {deadline}));
-    wrong += !has_arrived(
-        gda.put_value<uint16_t>(coop, peer, at(window, 31), 0xb2b1, {deadline}));
-    wrong += !has_arrived(
-        gda.put_value<float>(coop, peer, at(window, 51), 1.5f, {deadline}));
-    wrong += !has_arrived(gda.put_value<int64_t>(coop, peer, at(window, 71), -2,
-                                                 {deadline, SignalAdd{2, 9}}));
+        gda.put_value<int64_t>(coop, peer, at(window, 71), -2, {deadline, SignalAdd{2, 9}}));
     wrong += !has_arrived(gda.flush(coop, peer, deadline));
   });
   run_on(all, peer, 1, [&](uint32_t, const Gda& gda, const Window&, Deadline deadline) {
@@ -174,15 +171,13 @@ TEST_P(Transfers, ThreadsAreSortedByPeer) {
   EmulatedTransports all(options());
   constexpr uint32_t kThreads = 8;
   std::atomic<uint32_t> wrong{0};
-  run_on(all, 0, kThreads,
-         [&](uint32_t, const Gda& gda, const Window& window, Deadline deadline) {
-           const uint32_t lane = thread_index();
-           *local_ptr<uint64_t>(window, 8 * lane) = 100 + lane;
-           wrong += !has_arrived(gda.put(ThreadCoop{}, lane % ranks(), at(window, 512 + 8 * lane),
-                                         at(window, 8 * lane), 8,
-                                         {deadline, SignalAdd{lane, lane + 1}}));
-           wrong += !has_arrived(gda.flush(ThreadCoop{}, deadline));
-         });
+  run_on(all, 0, kThreads, [&](uint32_t, const Gda& gda, const Window& window, Deadline deadline) {
+    const uint32_t lane = thread_index();
+    *local_ptr<uint64_t>(window, 8 * lane) = 100 + lane;
+    wrong += !has_arrived(gda.put(ThreadCoop{}, lane % ranks(), at(window, 512 + 8 * lane),
+                                  at(window, 8 * lane), 8, {deadline, SignalAdd{lane, lane + 1}}));
+    wrong += !has_arrived(gda.flush(ThreadCoop{}, deadline));
+  });
   for (uint32_t peer = 0; peer < ranks(); ++peer) {
     const uint32_t last = kThreads - ranks() + peer;
     run_on(all, peer, 1, [&](uint32_t, const Gda& gda, const Window&, Deadline deadline) {
@@ -241,9 +236,8 @@ TEST_P(Transfers, AggregatedPostsArePerformed) {
       ++value;
       run_on(all, 0, 1, [&](uint32_t, const Gda& gda, const Window& window, Deadline deadline) {
         for (uint32_t i = 0; i < count; ++i) {
-          wrong += !has_arrived(gda.put_value<uint64_t>(ThreadCoop{}, peer, at(window, 8 * i),
-                                                        value, {deadline, NoSignal{},
-                                                                kGdaAggregate}));
+          wrong += !has_arrived(gda.put_value<uint64_t>(
+              ThreadCoop{}, peer, at(window, 8 * i), value, {deadline, NoSignal{}, kGdaAggregate}));
         }
         wrong += !has_arrived(flushes ? gda.flush(ThreadCoop{}, deadline)
                                       : gda.signal(ThreadCoop{}, peer, SignalInc{0}, deadline));
@@ -292,24 +286,24 @@ TEST_P(Transfers, ManyProducersOfSmallQueues) {
         for (uint64_t round = 1; round <= kRounds; ++round) {
           const auto peer = static_cast<uint32_t>((round + producer) % ranks());
           const uint64_t to = 8 * (uint64_t{rank} * kBlocks * kThreads + producer);
-          wrong += !has_arrived(gda.put_value<uint64_t>(
-              ThreadCoop{}, peer, at(window, to), round,
-              {deadline, NoSignal{}, round % 3 == 0 ? kGdaAggregate : 0}));
+          wrong += !has_arrived(
+              gda.put_value<uint64_t>(ThreadCoop{}, peer, at(window, to), round,
+                                      {deadline, NoSignal{}, round % 3 == 0 ? kGdaAggregate : 0}));
         }
         wrong += !has_arrived(gda.flush(BlockCoop{}, deadline));
         for (uint32_t peer = 0; peer < ranks(); ++peer) {
           wrong += !has_arrived(gda.signal(BlockCoop{}, peer, SignalInc{5}, deadline));
         }
-        wrong += !has_arrived(
-            gda.wait_signal_at_least(BlockCoop{}, 5, kBlocks * ranks(), deadline));
+        wrong +=
+            !has_arrived(gda.wait_signal_at_least(BlockCoop{}, 5, kBlocks * ranks(), deadline));
       });
   for (uint32_t rank = 0; rank < ranks(); ++rank) {
     EXPECT_TRUE(all.gda(rank).status().ok()) << all.gda(rank).status();
     for (uint32_t sender = 0; sender < ranks(); ++sender) {
       for (uint32_t producer = 0; producer < kBlocks * kThreads; ++producer) {
         uint64_t value = 0;
-        std::memcpy(&value,
-                    all.node().data(rank) + 8 * (sender * kBlocks * kThreads + producer), 8);
+        std::memcpy(&value, all.node().data(rank) + 8 * (sender * kBlocks * kThreads + producer),
+                    8);
         // The last round in which this producer's turn was this rank.
         uint64_t expected = kRounds;
         while ((expected + producer) % ranks() != rank) --expected;

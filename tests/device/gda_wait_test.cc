@@ -86,8 +86,8 @@ TEST_P(Waits, SignalsOfAllSendersAddUp) {
   for (uint32_t rank = 0; rank < ranks(); ++rank) total += 3 * (uint64_t{1} << 20 * (rank % 3));
   run(all, 1, 1, [&](uint32_t rank, const Gda& gda, const Window&, Deadline deadline) {
     for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(has_arrived(gda.signal(ThreadCoop{}, 1, SignalAdd{2, uint64_t{1} << 20 * (rank % 3)},
-                                         deadline)));
+      EXPECT_TRUE(has_arrived(
+          gda.signal(ThreadCoop{}, 1, SignalAdd{2, uint64_t{1} << 20 * (rank % 3)}, deadline)));
     }
     if (rank == 1) {
       EXPECT_TRUE(has_arrived(gda.wait_signal(ThreadCoop{}, 2, total, deadline)));
@@ -236,7 +236,8 @@ TEST_P(Waits, ConnectionsLeaveRanksOut) {
   }
 }
 
-// Goal    an error completion becomes kFailed with the peer, for whoever waits and for whoever posts
+// Goal    an error completion becomes kFailed with the peer, for whoever waits and for whoever
+// posts
 //         later; the host reads the queue's word and the provider's status; other peers go on.
 // Method  the second operation fails by injection with a status of the format; for the proxy, a
 //         window that is gone.
@@ -286,8 +287,8 @@ TEST_P(Waits, WrongKeysAreReported) {
   run_on(all, 0, 1, [&](uint32_t, const Gda& gda, const Window& window, Deadline deadline) {
     Window stale = window;
     stale.remote_keys = reinterpret_cast<uint64_t>(keys.data());
-    EXPECT_TRUE(has_arrived(
-        gda.put(ThreadCoop{}, peer, at(stale, 0), at(window, 64), 8, {deadline})));
+    EXPECT_TRUE(
+        has_arrived(gda.put(ThreadCoop{}, peer, at(stale, 0), at(window, 64), 8, {deadline})));
     expect(gda.flush(ThreadCoop{}, deadline), WaitStatus::kFailed, peer, "flush");
     expect(gda.signal(ThreadCoop{}, peer, SignalInc{0}, deadline), WaitStatus::kFailed, peer,
            "signal");
@@ -330,8 +331,7 @@ TEST_P(Waits, FullQueueTimesOutAndRecovers) {
       expect(gda.flush(ThreadCoop{}, soon), WaitStatus::kTimedOut, peer, "flush of all");
       expect(gda.flush(ThreadCoop{}, peer, soon), WaitStatus::kTimedOut, peer, "flush");
       expect(gda.counter(ThreadCoop{}, 0, soon), WaitStatus::kTimedOut, peer, "counter");
-      EXPECT_TRUE(has_arrived(
-          gda.flush(ThreadCoop{}, 0, Deadline::after(gda.comm(), kLongNs))));
+      EXPECT_TRUE(has_arrived(gda.flush(ThreadCoop{}, 0, Deadline::after(gda.comm(), kLongNs))));
     });
   }
   // What the doorbell should have said.
@@ -370,18 +370,12 @@ const std::pair<const char*, Wait> kEveryWait[] = {
          if (!has_arrived(result)) return result;
        }
      }},
-    {"flush",
-     [](const Gda& gda, const Window&, uint32_t peer, const Deadline& deadline) {
-       return gda.flush(WarpCoop{}, peer, deadline);
-     }},
-    {"flush of all",
-     [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
-       return gda.flush(WarpCoop{}, deadline);
-     }},
-    {"counter",
-     [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
-       return gda.counter(WarpCoop{}, 0, deadline);
-     }},
+    {"flush", [](const Gda& gda, const Window&, uint32_t peer,
+                 const Deadline& deadline) { return gda.flush(WarpCoop{}, peer, deadline); }},
+    {"flush of all", [](const Gda& gda, const Window&, uint32_t,
+                        const Deadline& deadline) { return gda.flush(WarpCoop{}, deadline); }},
+    {"counter", [](const Gda& gda, const Window&, uint32_t,
+                   const Deadline& deadline) { return gda.counter(WarpCoop{}, 0, deadline); }},
     {"signal",
      [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
        return gda.wait_signal(WarpCoop{}, 0, 1, deadline);
@@ -390,8 +384,7 @@ const std::pair<const char*, Wait> kEveryWait[] = {
      [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
        return gda.wait_signal_at_least(WarpCoop{}, 0, 1, deadline);
      }},
-    {"wait for a counter",
-     [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
+    {"wait for a counter", [](const Gda& gda, const Window&, uint32_t, const Deadline& deadline) {
        return gda.wait_counter(WarpCoop{}, 0, 1, deadline);
      }}};
 

@@ -206,7 +206,7 @@ class Gda {
   CCO_DEVICE WaitResult post(C coop, const Work& work, const Deadline& deadline,
                              uint32_t flags) const;
   CCO_DEVICE_CALL WaitResult post_together(const ActiveLanes& group, const Work& work,
-                                      const Deadline& deadline, uint32_t flags) const;
+                                           const Deadline& deadline, uint32_t flags) const;
   CCO_DEVICE cco_work_item item_of(const Work& work, bool signals) const;
   CCO_DEVICE impl::NicWork nic_work_of(const Work& work, const cco_gda_queue& queue,
                                        bool signals) const;
@@ -223,7 +223,7 @@ class Gda {
   /// How much this context has written to `peer`'s queue; `*waits`: some of it without a doorbell.
   CCO_DEVICE uint64_t written(uint32_t peer, bool* waits) const;
   CCO_DEVICE_CALL WaitResult wait_written(uint32_t peer, uint64_t target,
-                                     const Deadline& deadline) const;
+                                          const Deadline& deadline) const;
 
   const DeviceComm& comm_;
   const cco_gda_device* const device_;

@@ -21,6 +21,7 @@ class GdaExchange {
   /// rank / `ranks_per_signal` of the sender. `word`: the offset of 8 bytes that last.
   struct Team {
     uint32_t stride;
+    bool connected_only;  ///< Others are no members; else they are, and refused.
     uint32_t ranks_per_signal;
     uint32_t signal_first;
     uint64_t word;

@@ -42,7 +42,7 @@ CCO_DEVICE WaitResult GdaExchange<C>::arrive(const Deadline& deadline) {
   if (coop_.is_leader()) {
     // One after the other: lanes must not ring several queues in one step.
     for (uint32_t to; (to = peer(told_ + 1)) != kNoRank; ++told_) {
-      if (team_.stride == 1 && !gda_.connected(to)) continue;
+      if (team_.connected_only && !gda_.connected(to)) continue;
       result = gda_.raise(to, signal_of(gda_.comm().rank), deadline);
       if (result.status != WaitStatus::kArrived) break;
     }
@@ -59,7 +59,7 @@ CCO_DEVICE WaitResult GdaExchange<C>::wait(const Deadline& deadline) {
   uint32_t from;
   for (uint32_t step = 1 + coop_.thread_rank(); all_here && (from = peer(step)) != kNoRank;
        step += coop_.size()) {
-    if (team_.stride == 1 && !gda_.connected(from)) continue;
+    if (team_.connected_only && !gda_.connected(from)) continue;
     const uint32_t signal = signal_of(from);
     while (!(all_here = reached(gda_.signal_total(signal), epoch_ + 1)) && poll.again()) {
     }
@@ -81,11 +81,12 @@ CCO_DEVICE WaitResult GdaExchange<C>::wait(const Deadline& deadline) {
 template <CCO_COOP C>
 CCO_DEVICE typename GdaExchange<C>::Team barrier_team(const Gda& gda, uint32_t index,
                                                       GdaTeam team) {
-  if (gda.device() == nullptr) return {1, 1, 0, 0};
+  if (gda.device() == nullptr) return {1, false, 1, 0, 0};
   const cco_gda_device& device = *gda.device();
   const uint32_t lsa_size = gda.comm().lsa_size;
   const bool rail_only = device.connection == CCO_GDA_CONNECT_RAIL;
-  return {rail_only || team == GdaTeam::kRail ? lsa_size : 1, rail_only ? lsa_size : 1,
+  const bool along_rail = rail_only || team == GdaTeam::kRail;
+  return {along_rail ? lsa_size : 1, !along_rail, rail_only ? lsa_size : 1,
           device.rail_signal_first + index * device.rail_barrier_slots,
           device.epoch_offset + 8 * uint64_t{index}};
 }
@@ -93,9 +94,9 @@ CCO_DEVICE typename GdaExchange<C>::Team barrier_team(const Gda& gda, uint32_t i
 /// Of the second stage of world barrier `index`.
 template <CCO_COOP C>
 CCO_DEVICE typename GdaExchange<C>::Team world_team(const Gda& gda, uint32_t index) {
-  if (gda.device() == nullptr) return {1, 1, 0, 0};
+  if (gda.device() == nullptr) return {1, false, 1, 0, 0};
   const cco_gda_device& device = *gda.device();
-  return {gda.comm().lsa_size, gda.comm().lsa_size,
+  return {gda.comm().lsa_size, false, gda.comm().lsa_size,
           device.world_signal_first + index * device.node_count,
           device.epoch_offset + 8 * (uint64_t{device.rail_barrier_count} + index)};
 }

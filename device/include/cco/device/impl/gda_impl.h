@@ -120,8 +120,7 @@ CCO_DEVICE uint64_t* Gda::own_word(uint64_t offset, uint32_t index) const {
 
 CCO_DEVICE cco_work_item Gda::item_of(const Work& work, bool signals) const {
   cco_work_item item{};
-  item.header =
-      CCO_WORK_HEADER(0, work.operation, signals ? CCO_WORK_SIGNAL_REMOTE : 0, work.peer);
+  item.header = CCO_WORK_HEADER(0, work.operation, signals ? CCO_WORK_SIGNAL_REMOTE : 0, work.peer);
   item.bytes = work.bytes;
   item.remote_generation = work.remote == nullptr ? 0 : work.remote->generation;
   item.remote_offset = work.remote_offset;
@@ -166,7 +165,7 @@ CCO_DEVICE impl::NicWork Gda::nic_work_of(const Work& work, const cco_gda_queue&
 }
 
 CCO_DEVICE_CALL WaitResult Gda::post_together(const ActiveLanes& group, const Work& work,
-                                         const Deadline& deadline, uint32_t flags) const {
+                                              const Deadline& deadline, uint32_t flags) const {
   const bool signals = work.action.raises && group.rank() + 1 == group.count();
   if (device_->provider == CCO_GDA_PROXY) {
     return impl::post_to_ring(group, impl::ring_of(*device_, context_), item_of(work, signals),
@@ -209,8 +208,8 @@ CCO_DEVICE WaitResult Gda::post(C coop, const Work& work, const Deadline& deadli
 template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::put(C coop, uint32_t peer, Place destination, Place source,
                                uint64_t bytes, const GdaPost& how) const {
-  const bool sound = connected(peer) && usable(destination, bytes) && usable(source, bytes) &&
-                     usable(how.action);
+  const bool sound =
+      connected(peer) && usable(destination, bytes) && usable(source, bytes) && usable(how.action);
   return post(coop,
               Work{CCO_WORK_PUT, peer, &destination.window, destination.offset, &source.window,
                    source.offset, bytes, how.action, sound},
@@ -235,8 +234,8 @@ CCO_DEVICE WaitResult Gda::put_value(C coop, uint32_t peer, Place destination, s
 template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::get(C coop, uint32_t peer, Place source, Place destination,
                                uint64_t bytes, const GdaPost& how) const {
-  const bool sound = connected(peer) && usable(source, bytes) && usable(destination, bytes) &&
-                     !how.action.raises;
+  const bool sound =
+      connected(peer) && usable(source, bytes) && usable(destination, bytes) && !how.action.raises;
   return post(coop,
               Work{CCO_WORK_GET, peer, &source.window, source.offset, &destination.window,
                    destination.offset, bytes, how.action, sound},
@@ -296,8 +295,7 @@ CCO_DEVICE WaitResult Gda::wait_signal(C coop, uint32_t id, uint64_t least,
   uint64_t* const shadow = own_word(device_->shadow_offset, id);
   const uint64_t consumed = load_relaxed_device(shadow);
   return impl::wait_until(
-      coop, deadline,
-      [&] { return impl::low_bits(signal_total(id) - consumed, bits) >= least; },
+      coop, deadline, [&] { return impl::low_bits(signal_total(id) - consumed, bits) >= least; },
       [&] {
         acquire_signal(id);
         store_relaxed_device(shadow, consumed + least);
@@ -333,7 +331,7 @@ CCO_DEVICE uint64_t Gda::written(uint32_t peer, bool* waits) const {
 }
 
 CCO_DEVICE_CALL WaitResult Gda::wait_written(uint32_t peer, uint64_t target,
-                                        const Deadline& deadline) const {
+                                             const Deadline& deadline) const {
   if (device_->provider == CCO_GDA_PROXY) {
     return impl::wait_ring(impl::ring_of(*device_, context_), target, peer, deadline);
   }
@@ -352,8 +350,7 @@ CCO_DEVICE WaitResult Gda::flush_async(C coop, uint32_t peer, GdaRequest* reques
   written(peer, &waits);
   if (coop.any(waits)) {
     // Nothing, but with a doorbell.
-    const Work work{CCO_WORK_PUT,     peer, &comm_.control, 0, &comm_.control, 0, 0,
-                    NoSignal{}, true};
+    const Work work{CCO_WORK_PUT, peer, &comm_.control, 0, &comm_.control, 0, 0, NoSignal{}, true};
     const WaitResult rung = post(coop, work, deadline, 0);
     if (rung.status != WaitStatus::kArrived) return rung;
   }

@@ -319,6 +319,10 @@ TEST_P(SdmaTest, AggregatedPutsAreStarted) {
         self.arrived(
             self.sdma.wait_signal(ThreadCoop{}, 0, 0, before + kPuts * threads, self.deadline));
       });
+      EmulatedNode::run_on(0, 1, 1, [&](uint32_t rank) {  // The last plain put raised no signal.
+        const Actor self(transports, rank, wrong);
+        self.arrived(self.sdma.quiet(ThreadCoop{}, 1, self.deadline));
+      });
       EXPECT_EQ(wrong, 0u) << threads << " threads, end " << end;
       EXPECT_TRUE(holds(transports.node(), 1, 0, 0, 0, 64 * threads));
     }

@@ -66,6 +66,7 @@ absl::Status Group::join(const Options& options, std::string* notice_ticket) {
                .lsa_first = answer.lsa_first(),
                .slot_bytes = answer.slot_bytes(),
                .control_bytes = answer.control_bytes()};
+  for (const v1::Member& member : answer.members()) gpu_uuids_.push_back(member.gpu_uuid());
   *notice_ticket = answer.notice_ticket();
   return check_answer(answer, options);
 }

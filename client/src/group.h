@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -55,6 +56,8 @@ class Group {
 
   const Topology& topology() const { return topology_; }
   int device() const { return device_; }
+  /// By world rank.
+  const std::vector<std::string>& gpu_uuids() const { return gpu_uuids_; }
   Client& client() { return *client_; }
   GpuContext& context() { return *context_; }
   /// Address of the team's first slot.
@@ -95,6 +98,7 @@ class Group {
   const std::shared_ptr<Client> client_;  // Co-owned by all its groups and the handle table.
   const int device_;
   Topology topology_;
+  std::vector<std::string> gpu_uuids_;
   std::unique_ptr<GpuContext> context_;
   std::unique_ptr<Heap> heap_;  // Changed inside map_gate_.
   WindowRegistry windows_;

@@ -1,6 +1,7 @@
 #include "client/src/transports.h"
 
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "device/kernels/kernels.h"
 #include "device/kernels/proof.h"
 #include "device/transport/gda_layout.h"
+#include "device/transport/peer_status.h"
 
 namespace cco::client {
 namespace {
@@ -62,6 +64,14 @@ std::unique_ptr<Transports> Transports::open(Group& group, const Window& words,
 
 TransportTeam Transports::team() const {
   const Topology& topology = group_.topology();
+  std::map<std::string, std::string> pci_of_uuid;
+  for (const v1::Gpu& gpu : group_.client().node().gpus()) {
+    pci_of_uuid[gpu.uuid()] = gpu.pci_bus_id();
+  }
+  std::vector<std::string> pci_bus_ids;
+  for (uint32_t i = 0; i < topology.lsa_size; ++i) {
+    pci_bus_ids.push_back(pci_of_uuid[group_.gpu_uuids()[topology.lsa_first + i]]);
+  }
   return {.context = &group_.context(),
           .is_host = group_.client().driver().name() == "host",
           .rank = topology.rank,
@@ -71,7 +81,9 @@ TransportTeam Transports::team() const {
           .lsa_first = topology.lsa_first,
           .words = words_.bases(),
           .words_generation = words_.device().generation,
-          .windows = &group_.windows()};
+          .windows = &group_.windows(),
+          .arch = group_.client().driver().devices()[group_.device()].arch,
+          .pci_bus_ids = std::move(pci_bus_ids)};
 }
 
 void Transports::open_sdma() {
@@ -277,8 +289,12 @@ absl::Status Transports::clear() {
 }
 
 absl::Status Transports::status() const {
-  if (sdma_ != nullptr) CCO_RETURN_IF_ERROR(sdma_->status());
-  return gda_ == nullptr ? absl::OkStatus() : gda_->status();
+  absl::Status met = sdma_ == nullptr ? absl::OkStatus() : sdma_->status();
+  if (met.ok() && gda_ != nullptr) met = gda_->status();
+  if (met.ok()) return met;
+  const absl::Status told = absl::InternalError(met.message());
+  const std::optional<uint32_t> peer = peer_of(met);
+  return peer.has_value() ? with_error_rank(told, static_cast<int>(*peer)) : told;
 }
 
 }  // namespace cco::client

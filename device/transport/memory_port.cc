@@ -19,7 +19,14 @@ class HostPort final : public MemoryPort {
     return absl::OkStatus();
   }
   absl::Status write(uint64_t destination, absl::Span<const uint8_t> from) override {
-    std::memcpy(pointer(destination), from.data(), from.size());
+    uint64_t word = 0;
+    if (from.size() == sizeof word && destination % sizeof word == 0) {
+      // Whole, as hardware stores it: a kernel may be polling it.
+      std::memcpy(&word, from.data(), sizeof word);
+      __atomic_store_n(reinterpret_cast<uint64_t*>(destination), word, __ATOMIC_RELEASE);
+    } else {
+      std::memcpy(pointer(destination), from.data(), from.size());
+    }
     return absl::OkStatus();
   }
   absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) override {

@@ -93,12 +93,14 @@ void Transports::open_sdma() {
   outcome.peer_faults.resize(topology.size);
   outcome.connected.resize(topology.size);
   for (uint32_t i = 0; i < topology.lsa_size; ++i) outcome.connected[topology.lsa_first + i] = true;
+  std::string passed_over;
   absl::StatusOr<std::unique_ptr<SdmaProvider>> opened =
-      cco::open_sdma(options_.sdma_provider, team(), *options_.sdma);
+      cco::open_sdma(options_.sdma_provider, team(), *options_.sdma, &passed_over);
   if (opened.ok()) {
     sdma_ = *std::move(opened);
     outcome.provider = std::string(sdma_->name());
     outcome.detail = sdma_->describe();
+    if (!passed_over.empty()) absl::StrAppend(&outcome.detail, "; ", passed_over);
   } else {
     outcome.code = opened.status().code();
     outcome.detail = std::string(opened.status().message());

@@ -20,7 +20,8 @@ absl::Status check_plan(const SdmaPlan& plan) {
 
 absl::StatusOr<std::unique_ptr<SdmaProvider>> open_sdma(std::string_view name,
                                                         const TransportTeam& team,
-                                                        const SdmaPlan& plan) {
+                                                        const SdmaPlan& plan,
+                                                        std::string* passed_over) {
   CCO_RETURN_IF_ERROR(check_plan(plan));
   if (name == "host" || (name.empty() && team.is_host)) return open_host_sdma(team, plan);
   if (name == "user-queue") return open_kfd_queues(team, plan);
@@ -31,11 +32,12 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_sdma(std::string_view name,
   }
   auto queues = open_kfd_queues(team, plan);
   if (queues.ok()) return queues;
+  *passed_over = absl::StrFormat("user-queue: %s", std::string(queues.status().message()));
   auto copies = open_copy_engine(team, plan);
   if (copies.ok()) return copies;
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "no SDMA provider works. user-queue: %s. copy-engine: %s",
-      std::string(queues.status().message()), std::string(copies.status().message())));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("no SDMA provider works. %s. copy-engine: %s", *passed_over,
+                      std::string(copies.status().message())));
 }
 
 }  // namespace cco

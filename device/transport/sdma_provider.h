@@ -40,11 +40,12 @@ class SdmaProvider {
   virtual void restart_signals() {}
 };
 
-/// `name`: a provider; or "", then the best that works. FAILED_PRECONDITION: none does; the message
-/// says what was tried and why each failed. INVALID_ARGUMENT: no provider of that name (it lists
-/// them), or a plan out of range.
+/// `name`: a provider; or "", then the best that works, and `passed_over` tells what was tried
+/// before it and why it failed. FAILED_PRECONDITION: none does, with the same text.
+/// INVALID_ARGUMENT: no provider of that name (it lists them), or a plan out of range.
 absl::StatusOr<std::unique_ptr<SdmaProvider>> open_sdma(std::string_view name,
                                                         const TransportTeam& team,
-                                                        const SdmaPlan& plan);
+                                                        const SdmaPlan& plan,
+                                                        std::string* passed_over);
 
 }  // namespace cco

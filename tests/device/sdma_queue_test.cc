@@ -347,7 +347,8 @@ TEST(SdmaQueue, RefusesWrongOptions) {
   const auto opened = [&](const char* name, uint32_t queue_count) {
     SdmaPlan plan;
     plan.queue_count = queue_count;
-    return open_sdma(name, transports.team(0), plan).status();
+    std::string passed_over;
+    return open_sdma(name, transports.team(0), plan, &passed_over).status();
   };
   EXPECT_EQ(opened("host", 0).code(), kInvalid);
   EXPECT_EQ(opened("host", CCO_SDMA_MAX_QUEUES + 1).code(), kInvalid);

@@ -70,8 +70,7 @@ struct ccoGda : ccoOutcome {
         rank(rankInTeam(comm)),
         nRanks(teamSize(comm)),
         contextId(static_cast<uint32_t>(contextIndex)),
-        _gdaHandle(nullptr),
-        gda_(comm.native, queueOf(comm, contextIndex)) {}
+        _gdaHandle(nullptr) {}
 
   /// This rank's copy of srcWin to the peer's copy of dstWin; then the action.
   template <ccoTeamMode TeamMode = CCO_TEAM_WORLD,
@@ -80,9 +79,9 @@ struct ccoGda : ccoOutcome {
   CCO_DEVICE void put(int peer, ccoWindow_t dstWin, size_t dstOffset, ccoWindow_t srcWin,
                       size_t srcOffset, size_t bytes, RemoteAction action = RemoteAction{},
                       Coop = Coop{}, uint32_t optFlags = ccoGdaOptFlagsDefault) const {
-    note(gda_.put(typename Coop::Native{}, worldPeer<TeamMode>(peer), ccoPlace(dstWin, dstOffset),
-                  ccoPlace(srcWin, srcOffset), bytes,
-                  {ccoNever(comm), action.action(), flagsFor<ThreadMode, Coop>(optFlags)}));
+    note(ours().put(typename Coop::Native{}, worldPeer<TeamMode>(peer), ccoPlace(dstWin, dstOffset),
+                    ccoPlace(srcWin, srcOffset), bytes,
+                    {ccoNever(comm), action.action(), flagsFor<ThreadMode, Coop>(optFlags)}));
   }
 
   /// A value of 1, 2, 4 or 8 bytes to the peer's copy of dstWin; then the action.
@@ -92,7 +91,7 @@ struct ccoGda : ccoOutcome {
   CCO_DEVICE void putValue(int peer, ccoWindow_t dstWin, size_t dstOffset, T value,
                            RemoteAction action = RemoteAction{}, Coop = Coop{},
                            uint32_t optFlags = ccoGdaOptFlagsDefault) const {
-    note(gda_.template put_value<T>(
+    note(ours().template put_value<T>(
         typename Coop::Native{}, worldPeer<TeamMode>(peer), ccoPlace(dstWin, dstOffset), value,
         {ccoNever(comm), action.action(), flagsFor<ThreadMode, Coop>(optFlags)}));
   }
@@ -103,31 +102,31 @@ struct ccoGda : ccoOutcome {
   CCO_DEVICE void get(int peer, ccoWindow_t remoteWin, size_t remoteOffset, ccoWindow_t localWin,
                       size_t localOffset, size_t bytes, Coop = Coop{},
                       uint32_t optFlags = ccoGdaOptFlagsDefault) const {
-    note(gda_.get(typename Coop::Native{}, worldPeer<TeamMode>(peer),
-                  ccoPlace(remoteWin, remoteOffset), ccoPlace(localWin, localOffset), bytes,
-                  {ccoNever(comm), native::NoSignal{}, flagsFor<ThreadMode, Coop>(optFlags)}));
+    note(ours().get(typename Coop::Native{}, worldPeer<TeamMode>(peer),
+                    ccoPlace(remoteWin, remoteOffset), ccoPlace(localWin, localOffset), bytes,
+                    {ccoNever(comm), native::NoSignal{}, flagsFor<ThreadMode, Coop>(optFlags)}));
   }
 
   template <ccoTeamMode TeamMode = CCO_TEAM_WORLD, typename RemoteAction,
             typename Coop = ccoCoopThread>
   CCO_DEVICE void signal(int peer, RemoteAction action, Coop = Coop{}) const {
-    note(gda_.signal(typename Coop::Native{}, worldPeer<TeamMode>(peer), action.action(),
-                     ccoNever(comm)));
+    note(ours().signal(typename Coop::Native{}, worldPeer<TeamMode>(peer), action.action(),
+                       ccoNever(comm)));
   }
 
   /// What the signal has beyond what waitSignal() has consumed.
   CCO_DEVICE uint64_t readSignal(ccoGdaSignal_t id, int bits = 64) const {
-    return comm.native.gda == 0 ? 0 : gda_.read_signal(id, static_cast<uint32_t>(bits));
+    return comm.native.gda == 0 ? 0 : ours().read_signal(id, static_cast<uint32_t>(bits));
   }
   /// Until readSignal() is at least `least`; then consumes that much.
   template <typename Coop = ccoCoopThread>
   CCO_DEVICE void waitSignal(ccoGdaSignal_t id, uint64_t least, Coop = Coop{},
                              int bits = 64) const {
-    note(gda_.wait_signal(typename Coop::Native{}, id, least, ccoNever(comm),
-                          static_cast<uint32_t>(bits)));
+    note(ours().wait_signal(typename Coop::Native{}, id, least, ccoNever(comm),
+                            static_cast<uint32_t>(bits)));
   }
   CCO_DEVICE void resetSignal(ccoGdaSignal_t id) const {
-    if (comm.native.gda != 0) gda_.reset_signal(id);
+    if (comm.native.gda != 0) ours().reset_signal(id);
   }
 
   /// Until the peers have acknowledged what this context has posted; then counts. Starts what
@@ -135,19 +134,19 @@ struct ccoGda : ccoOutcome {
   template <typename LocalAction, typename Coop = ccoCoopWarp>
   CCO_DEVICE void counter(LocalAction action, Coop = Coop{}) const {
     needsWarp<Coop>();
-    note(gda_.counter(typename Coop::Native{}, action.counterId, ccoNever(comm)));
+    note(ours().counter(typename Coop::Native{}, action.counterId, ccoNever(comm)));
   }
   CCO_DEVICE uint64_t readCounter(ccoGdaCounter_t id, int bits = 56) const {
-    return comm.native.gda == 0 ? 0 : gda_.read_counter(id, static_cast<uint32_t>(bits));
+    return comm.native.gda == 0 ? 0 : ours().read_counter(id, static_cast<uint32_t>(bits));
   }
   template <typename Coop = ccoCoopThread>
   CCO_DEVICE void waitCounter(ccoGdaCounter_t id, uint64_t least, Coop = Coop{},
                               int bits = 56) const {
-    note(gda_.wait_counter(typename Coop::Native{}, id, least, ccoNever(comm),
-                           static_cast<uint32_t>(bits)));
+    note(ours().wait_counter(typename Coop::Native{}, id, least, ccoNever(comm),
+                             static_cast<uint32_t>(bits)));
   }
   CCO_DEVICE void resetCounter(ccoGdaCounter_t id) const {
-    if (comm.native.gda != 0) gda_.reset_counter(id);
+    if (comm.native.gda != 0) ours().reset_counter(id);
   }
 
   /// Until all peers have acknowledged what this context has posted.
@@ -155,20 +154,20 @@ struct ccoGda : ccoOutcome {
             typename = typename std::enable_if<!std::is_integral<Coop>::value>::type>
   CCO_DEVICE void flush(Coop = Coop{}) const {
     needsWarp<Coop>();
-    note(gda_.flush(typename Coop::Native{}, ccoNever(comm)));
+    note(ours().flush(typename Coop::Native{}, ccoNever(comm)));
   }
   /// Until that one has.
   template <ccoTeamMode TeamMode = CCO_TEAM_WORLD, typename Coop = ccoCoopWarp>
   CCO_DEVICE void flush(int peer, Coop = Coop{}) const {
     needsWarp<Coop>();
-    note(gda_.flush(typename Coop::Native{}, worldPeer<TeamMode>(peer), ccoNever(comm)));
+    note(ours().flush(typename Coop::Native{}, worldPeer<TeamMode>(peer), ccoNever(comm)));
   }
   template <ccoTeamMode TeamMode = CCO_TEAM_WORLD, typename Coop = ccoCoopThread>
   CCO_DEVICE void flushAsync(int peer, ccoGdaRequest_t* request, Coop = Coop{}) const {
     native::GdaRequest made{0, 0};
-    note(gda_.flush_async(typename Coop::Native{}, worldPeer<TeamMode>(peer), &made,
-                          ccoNever(comm)));
-    const uint32_t queue = made.peer * contextCount(comm) + gda_.context();
+    note(ours().flush_async(typename Coop::Native{}, worldPeer<TeamMode>(peer), &made,
+                            ccoNever(comm)));
+    const uint32_t queue = made.peer * contextCount(comm) + ours().context();
     *request = ccoGdaRequest_t{static_cast<int>(queue), made.target};
   }
   template <typename Coop = ccoCoopWarp>
@@ -192,8 +191,11 @@ struct ccoGda : ccoOutcome {
     return peer < rank ? peer : peer + comm.lsaSize - 1;
   }
 
-  /// An addition of ours: the same context under our names.
-  CCO_DEVICE const native::Gda& ours() const { return gda_; }
+  /// An addition of ours: the same context under our names. Made anew for each use: clang 22 at -O3
+  /// crashes on gfx9 kernels that keep one inside a larger object.
+  CCO_DEVICE native::Gda ours() const {
+    return native::Gda(comm.native, contextId % contextCount(comm));
+  }
 
  private:
   static CCO_DEVICE int rankInTeam(const ccoDevComm& comm) {
@@ -223,9 +225,6 @@ struct ccoGda : ccoOutcome {
   static CCO_DEVICE uint32_t contextCount(const ccoDevComm& comm) {
     return comm.ibgda.numQpPerPe <= 0 ? 1 : static_cast<uint32_t>(comm.ibgda.numQpPerPe);
   }
-  static CCO_DEVICE uint32_t queueOf(const ccoDevComm& comm, int contextIndex) {
-    return static_cast<uint32_t>(contextIndex) % contextCount(comm);
-  }
   template <ccoTeamMode TeamMode>
   CCO_DEVICE uint32_t worldPeer(int peer) const {
     return static_cast<uint32_t>(resolveWorldPeer<TeamMode>(peer));
@@ -241,8 +240,6 @@ struct ccoGda : ccoOutcome {
   static CCO_DEVICE void needsWarp() {
     static_assert(!std::is_same<Coop, ccoCoopThread>::value, "needs a warp or a block");
   }
-
-  native::Gda gda_;
 };
 
 }  // namespace cco

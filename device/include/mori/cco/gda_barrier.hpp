@@ -17,7 +17,8 @@ struct ccoGdaBarrierSession : ccoOutcome {
 
   CCO_DEVICE ccoGdaBarrierSession(Coop, ccoGda<P>& gda, ccoGdaBarrierHandle handle, uint32_t index)
       : comm_(gda.comm),
-        barrier_(typename Coop::Native{}, gda.ours(), nativeIndex(gda, handle, index),
+        gda_(gda.ours()),
+        barrier_(typename Coop::Native{}, gda_, nativeIndex(gda_, handle, index),
                  native::GdaTeam::kConnected) {}
   ccoGdaBarrierSession(const ccoGdaBarrierSession&) = delete;
   ccoGdaBarrierSession& operator=(const ccoGdaBarrierSession&) = delete;
@@ -28,14 +29,15 @@ struct ccoGdaBarrierSession : ccoOutcome {
  private:
   /// The communicator's barriers are one row, of which a handle names a part. Out of range: refused
   /// by sync().
-  static CCO_DEVICE uint32_t nativeIndex(const ccoGda<P>& gda, ccoGdaBarrierHandle handle,
+  static CCO_DEVICE uint32_t nativeIndex(const native::Gda& gda, ccoGdaBarrierHandle handle,
                                          uint32_t index) {
-    const cco_gda_device* const device = gda.ours().device();
+    const cco_gda_device* const device = gda.device();
     if (device == nullptr || index >= static_cast<uint32_t>(handle.nBarriers)) return ~0u;
     return (handle.signal0 - device->rail_signal_first) / device->rail_barrier_slots + index;
   }
 
   const ccoDevComm& comm_;
+  const native::Gda gda_;  // Of the barrier, which keeps a reference.
   native::GdaBarrier<typename Coop::Native> barrier_;
 };
 

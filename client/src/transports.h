@@ -44,8 +44,8 @@ class Transports {
 
  private:
   struct Outcome {
-    std::string transport;  // "sdma", "gda".
-    std::string provider;   // Empty: none.
+    std::string transport;                                          // "sdma", "gda".
+    std::string provider;                                           // Empty: none.
     absl::StatusCode code = absl::StatusCode::kFailedPrecondition;  // Of the failure, if any.
     std::string detail;
     std::vector<std::string> peer_faults;  // By world rank; empty: sound.

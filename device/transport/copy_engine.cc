@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
+#include "device/transport/peer_status.h"
 #include "device/transport/work_engine.h"
 
 namespace cco {
@@ -37,8 +38,8 @@ WorkMeaning meaning_of(const TransportTeam& team, const SdmaPlan& plan) {
 
 class CopyEngine final : public SdmaProvider {
  public:
-  CopyEngine(uint64_t device, std::unique_ptr<WorkEngine> engine)
-      : device_(device), engine_(std::move(engine)) {}
+  CopyEngine(uint64_t device, uint32_t lsa_first, std::unique_ptr<WorkEngine> engine)
+      : device_(device), lsa_first_(lsa_first), engine_(std::move(engine)) {}
 
   std::string_view name() const override { return "copy-engine"; }
   std::string describe() const override {
@@ -49,14 +50,16 @@ class CopyEngine final : public SdmaProvider {
   absl::Status status() const override {
     const WorkConsumer::Failure failure = engine_->failure();
     if (failure.reason == 0) return absl::OkStatus();
-    return absl::InternalError(
-        absl::StrFormat("copy-engine: an item of queue %d for LSA rank %d: %s", failure.ring,
-                        failure.peer, describe_work_error(failure.reason)));
+    return about_peer(absl::InternalError(absl::StrFormat(
+                          "copy-engine: an item of queue %d for LSA rank %d: %s", failure.ring,
+                          failure.peer, describe_work_error(failure.reason))),
+                      lsa_first_ + failure.peer);
   }
   void restart_signals() override { engine_->restart_signals(); }
 
  private:
   const uint64_t device_;
+  const uint32_t lsa_first_;
   const std::unique_ptr<WorkEngine> engine_;
 };
 
@@ -84,7 +87,7 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_copy_engine(const TransportTe
   device.signal_offset = plan.signal_offset;
   CCO_RETURN_IF_ERROR(
       team.context->copy_to_device(own + plan.state_offset, &device, sizeof device));
-  return std::make_unique<CopyEngine>(own + plan.state_offset, std::move(engine));
+  return std::make_unique<CopyEngine>(own + plan.state_offset, team.lsa_first, std::move(engine));
 }
 
 }  // namespace cco

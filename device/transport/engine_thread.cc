@@ -1,5 +1,7 @@
 #include "device/transport/engine_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -25,6 +27,7 @@ EngineThread::~EngineThread() {
 }
 
 void EngineThread::run() {
+  ::pthread_setname_np(::pthread_self(), "cco-engine");  // For people with many threads.
   Clock::time_point last_work = Clock::now();
   microseconds nap = kFirstNap;
   while (!stop_.load(std::memory_order_relaxed)) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
 #include "device/transport/gda_layout.h"
+#include "device/transport/peer_status.h"
 #include "device/transport/work_engine.h"
 
 namespace cco {
@@ -46,9 +47,10 @@ class GdaProxy final : public GdaProvider {
   absl::Status status() const override {
     const WorkConsumer::Failure failure = engine_->failure();
     if (failure.reason == 0) return absl::OkStatus();
-    return absl::InternalError(absl::StrFormat("proxy: an item of context %d for rank %d: %s",
-                                               failure.ring, failure.peer,
-                                               describe_work_error(failure.reason)));
+    return about_peer(absl::InternalError(absl::StrFormat(
+                          "proxy: an item of context %d for rank %d: %s", failure.ring,
+                          failure.peer, describe_work_error(failure.reason))),
+                      failure.peer);
   }
   void restart_signals() override { engine_->restart_signals(); }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "client/base/status_macros.h"
+#include "device/transport/peer_status.h"
 
 namespace cco {
 namespace {
@@ -145,8 +146,9 @@ void SdmaEngine::stop(Queue& queue, const absl::Status& why) {
   queue.is_stopped = true;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
-  status_ = absl::Status(why.code(), absl::StrFormat("SDMA %s stopped at %#x: %s", queue.ring.name,
-                                                     queue.read, std::string(why.message())));
+  const std::string text = absl::StrFormat("SDMA %s stopped at %#x: %s", queue.ring.name,
+                                           queue.read, std::string(why.message()));
+  status_ = about_peer(absl::Status(why.code(), text), queue.ring.peer);
 }
 
 }  // namespace cco

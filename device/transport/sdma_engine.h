@@ -21,7 +21,8 @@ struct SdmaRing {
   uint64_t* read_index = nullptr;
   const uint64_t* write_index = nullptr;
   const uint64_t* doorbell = nullptr;
-  std::string name;  ///< For messages: "queue 1 to LSA rank 2".
+  std::string name;   ///< For messages: "queue 1 to LSA rank 2".
+  uint32_t peer = 0;  ///< The same rank in the world.
 };
 
 /// What real engines may do and a plain one does not, chosen at random: packets in small portions,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
+#include "device/transport/peer_status.h"
 
 namespace cco {
 namespace {
@@ -199,11 +200,10 @@ void SoftNic::fail(Queue& queue, const NicOperation& operation, uint32_t syndrom
   {
     const std::lock_guard<std::mutex> lock(status_mutex_);
     if (status_.ok()) {
-      status_ = absl::Status(
-          reason.code(),
-          absl::StrFormat("%s queue pair %#x to rank %d, index %d: %s (syndrome %#x)",
-                          std::string(format_.name()), queue.qpn, queue.peer, queue.consumed_units,
-                          std::string(reason.message()), syndrome));
+      const std::string text = absl::StrFormat(
+          "%s queue pair %#x to rank %d, index %d: %s (syndrome %#x)", std::string(format_.name()),
+          queue.qpn, queue.peer, queue.consumed_units, std::string(reason.message()), syndrome);
+      status_ = about_peer(absl::Status(reason.code(), text), queue.peer);
     }
   }
   format_.complete(queue, operation, syndrome);

@@ -163,7 +163,8 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_host_sdma(const TransportTeam
     rings.push_back(
         {reinterpret_cast<const uint32_t*>(memory.data() + ring), options.ring_bytes,
          &here->read_index, &here->write_index, &here->doorbell,
-         absl::StrFormat("queue %d to LSA rank %d", i % plan.queue_count, i / plan.queue_count)});
+         absl::StrFormat("queue %d to LSA rank %d", i % plan.queue_count, i / plan.queue_count),
+         static_cast<uint32_t>(team.lsa_first + i / plan.queue_count)});
     const uint64_t there = memory.address() + words;
     places.push_back({.ring = memory.address() + ring,
                       .ring_bytes = options.ring_bytes,

@@ -13,7 +13,7 @@ CCO_DEVICE uint32_t last_context(const DeviceComm& comm) {
 template <typename C>
 class GdaWay {
  public:
-  static constexpr bool kByThread = true;
+  [[maybe_unused]] static constexpr bool kByThread = true;
 
   CCO_DEVICE GdaWay(C coop, const Given& given)
       : coop_(coop), rank_(given.comm.rank), gda_(given.comm, last_context(given.comm)) {}

@@ -8,7 +8,7 @@ namespace {
 template <typename C>
 class LsaWay {
  public:
-  static constexpr bool kByThread = true;
+  [[maybe_unused]] static constexpr bool kByThread = true;
 
   CCO_DEVICE LsaWay(C coop, const Given& given) : coop_(coop), comm_(given.comm) {}
 

@@ -9,7 +9,7 @@ namespace {
 template <typename C>
 class SdmaWay {
  public:
-  static constexpr bool kByThread = true;
+  [[maybe_unused]] static constexpr bool kByThread = true;
 
   CCO_DEVICE SdmaWay(C coop, const Given& given)
       : coop_(coop),

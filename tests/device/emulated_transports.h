@@ -119,8 +119,10 @@ class EmulatedTransports {
     SdmaPlan sdma_plan = options_.sdma_plan;
     sdma_plan.signal_offset += node_.transport_offset();
     sdma_plan.state_offset += node_.transport_offset();
-    if (!options_.sdma.empty()) std::string passed_over;
-    self.sdma = or_throw(open_sdma(options_.sdma, self.team, sdma_plan, &passed_over));
+    if (!options_.sdma.empty()) {
+      std::string passed_over;
+      self.sdma = or_throw(open_sdma(options_.sdma, self.team, sdma_plan, &passed_over));
+    }
     GdaPlan gda_plan = options_.gda_plan;
     gda_plan.signal_offset += node_.transport_offset();
     gda_plan.state_offset += node_.transport_offset();

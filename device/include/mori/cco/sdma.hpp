@@ -60,8 +60,11 @@ struct ccoSdma : ccoOutcome {
       note(sdma_.commit(typename Coop::Native{}, static_cast<uint32_t>(peer), queue,
                         ccoNever(comm)));
     };
-    if (std::is_same<Coop, ccoCoopThread>::value) return one(static_cast<uint32_t>(queueId));
-    for (uint32_t queue = 0; queue < sdma_.queue_count(); ++queue) one(queue);
+    if constexpr (std::is_same<Coop, ccoCoopThread>::value) {
+      one(static_cast<uint32_t>(queueId));
+    } else {
+      for (uint32_t queue = 0; queue < sdma_.queue_count(); ++queue) one(queue);
+    }
   }
 
   /// Until the signal of (srcRank, queueId) has risen `expected` times in all. Nothing is consumed.

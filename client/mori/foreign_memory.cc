@@ -6,12 +6,13 @@
 #include <sys/sysmacros.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
@@ -131,17 +132,23 @@ std::optional<MappedFile> mapped_file_at(uint64_t address) {
   return std::nullopt;
 }
 
+bool is_file(const struct stat& facts, const MappedFile& file) {
+  return S_ISREG(facts.st_mode) && facts.st_dev == file.device && facts.st_ino == file.inode;
+}
+
+// By name: other threads may close their descriptors, and reuse the numbers, meanwhile.
 absl::StatusOr<ForeignMemory> find_on_host(const void* pointer) {
   const std::optional<MappedFile> file = mapped_file_at(reinterpret_cast<uint64_t>(pointer));
   if (!file) return no_such_memory(pointer, "not a shared mapping of a memfd");
   const std::unique_ptr<DIR, int (*)(DIR*)> open_files(::opendir("/proc/self/fd"), ::closedir);
   if (open_files == nullptr) return system_error(errno, "list /proc/self/fd");
   while (const dirent* entry = ::readdir(open_files.get())) {
-    const int fd = std::atoi(entry->d_name);
+    const std::string name = absl::StrFormat("/proc/self/fd/%s", entry->d_name);
     struct stat facts {};
-    if (entry->d_name[0] == '.' || ::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
-    if (facts.st_dev != file->device || facts.st_ino != file->inode) continue;
-    CCO_ASSIGN_OR_RETURN(UniqueFd own, duplicate(BorrowedFd(fd)));
+    if (::stat(name.c_str(), &facts) != 0 || !is_file(facts, *file)) continue;
+    UniqueFd own(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    if (!own && out_of_fds()) return absl::ResourceExhaustedError(fd_shortage());
+    if (!own || ::fstat(own.get(), &facts) != 0 || !is_file(facts, *file)) continue;
     return ForeignMemory{std::move(own), static_cast<uint64_t>(facts.st_size), file->offset};
   }
   return no_such_memory(pointer,

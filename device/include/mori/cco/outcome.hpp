@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cco/device/deadline.h"
+#include "cco/device/lsa.h"
 #include "mori/cco/types.hpp"
 
 namespace mori {

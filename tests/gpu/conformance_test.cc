@@ -284,7 +284,7 @@ std::vector<Meeting> meetings(const Way& way) {
 //         likes, whatever the nodes.
 // Method  four ranks on one node, two nodes and four; words of all ranks are compared.
 TEST_P(Conformance, BarriersOfEveryTeam) {
-  const uint64_t rounds = node().is_host() ? 40 : 400;
+  const uint64_t rounds = node().is_host() ? 12 : 400;
   for (const Meeting meeting : meetings(GetParam())) {
     for (const uint32_t lsa_size : {1u, 2u, 4u}) {
       Rank::Plan plan = plan_for(GetParam());

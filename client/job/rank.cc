@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::join(const Client& client, GpuSet& g
 
 absl::Status Rank::set_up(const Client& client, GpuSet& gpus) {
   CCO_ASSIGN_OR_RETURN(context_, gpus.context(plan_.device));
-  CCO_ASSIGN_OR_RETURN(stream_, context_->create_stream());
+  CCO_ASSIGN_OR_RETURN(stream_, context_->create_stream(StreamUse::kKernels));
   CCO_ASSIGN_OR_RETURN(ResultWords results, ResultWords::create(*context_, plan_.result_count));
   results_ = std::make_unique<ResultWords>(std::move(results));
 

@@ -66,6 +66,7 @@ absl::Status Comm::arm(const CommOptions& options, const CommLayout& layout, con
   Group& group = words_->group();
   transports_ = Transports::open(group, *words_, options, layout);
   transports_->describe(&device_);
+  CCO_RETURN_IF_ERROR(group.barrier_in_turn(turn, deadline.left()));
   transports_->prove(device_);
   CCO_RETURN_IF_ERROR(transports_->publish());
   CCO_RETURN_IF_ERROR(group.barrier_in_turn(turn, deadline.left()));

@@ -90,6 +90,7 @@ void Transports::open_sdma() {
   const Topology& topology = group_.topology();
   Outcome outcome;
   outcome.transport = "sdma";
+  outcome.part = kSdmaPart;
   outcome.peer_faults.resize(topology.size);
   outcome.connected.resize(topology.size);
   for (uint32_t i = 0; i < topology.lsa_size; ++i) outcome.connected[topology.lsa_first + i] = true;
@@ -101,17 +102,15 @@ void Transports::open_sdma() {
     outcome.provider = std::string(sdma_->name());
     outcome.detail = sdma_->describe();
     if (!passed_over.empty()) absl::StrAppend(&outcome.detail, "; ", passed_over);
-  } else {
-    outcome.code = opened.status().code();
-    outcome.detail = std::string(opened.status().message());
   }
-  outcomes_.push_back(std::move(outcome));
+  conclude(std::move(outcome), opened.status(), "prove_sdma");
 }
 
 void Transports::open_gda() {
   const Topology& topology = group_.topology();
   Outcome outcome;
   outcome.transport = "gda";
+  outcome.part = kGdaPart;
   outcome.peer_faults.resize(topology.size);
   for (uint32_t peer = 0; peer < topology.size; ++peer) {
     outcome.connected.push_back(gda_connects(*options_.gda, team(), peer));
@@ -122,11 +121,26 @@ void Transports::open_gda() {
     gda_ = *std::move(opened);
     outcome.provider = std::string(gda_->name());
     outcome.detail = gda_->describe();
-  } else {
-    outcome.code = opened.status().code();
-    outcome.detail = std::string(opened.status().message());
+  }
+  conclude(std::move(outcome), opened.status(), "prove_gda");
+}
+
+void Transports::conclude(Outcome outcome, const absl::Status& opened, const char* proof) {
+  const absl::Status usable = opened.ok() ? load_proof(proof, &outcome) : opened;
+  if (!usable.ok()) {
+    outcome.provider.clear();
+    outcome.code = usable.code();
+    outcome.detail = std::string(usable.message());
   }
   outcomes_.push_back(std::move(outcome));
+}
+
+absl::Status Transports::load_proof(const char* kernel, Outcome* outcome) {
+  if (stream_ == nullptr) {
+    CCO_ASSIGN_OR_RETURN(stream_, group_.context().create_stream(StreamUse::kKernels));
+  }
+  CCO_ASSIGN_OR_RETURN(outcome->proof, group_.context().load(kernels::proof(), kernel));
+  return absl::OkStatus();
 }
 
 void Transports::describe(cco_device_comm* device) const {
@@ -142,19 +156,13 @@ void Transports::describe(cco_device_comm* device) const {
 
 void Transports::prove(const cco_device_comm& device) {
   for (Outcome& outcome : outcomes_) {
-    if (outcome.provider.empty()) continue;
-    if (outcome.transport == "sdma") {
-      prove_one("prove_sdma", device, kSdmaPart, &outcome);
-    } else {
-      prove_one("prove_gda", device, kGdaPart, &outcome);
-    }
+    if (!outcome.provider.empty()) prove_one(device, &outcome);
   }
 }
 
-void Transports::prove_one(const char* kernel, const cco_device_comm& device, uint32_t part,
-                           Outcome* outcome) {
+void Transports::prove_one(const cco_device_comm& device, Outcome* outcome) {
   std::vector<uint64_t> results(group_.topology().size);
-  const absl::StatusOr<double> took_us = run_proof(kernel, device, part, &results);
+  const absl::StatusOr<double> took_us = run_proof(*outcome, device, &results);
   if (!took_us.ok()) {
     absl::StrAppend(&outcome->detail,
                     "; self-test not run: ", std::string(took_us.status().message()));
@@ -167,23 +175,21 @@ void Transports::prove_one(const char* kernel, const cco_device_comm& device, ui
   absl::StrAppend(&outcome->detail, absl::StrFormat("; self-test of all queues %.1f us", *took_us));
 }
 
-absl::StatusOr<double> Transports::run_proof(const char* kernel, const cco_device_comm& device,
-                                             uint32_t part, std::vector<uint64_t>* results) {
+absl::StatusOr<double> Transports::run_proof(const Outcome& outcome, const cco_device_comm& device,
+                                             std::vector<uint64_t>* results) {
   GpuContext& context = group_.context();
   const Topology& topology = group_.topology();
   cco_device_comm comm = device;
-  ProofWords words = proof_words(layout_.proof_offset, part, topology.size);
+  ProofWords words = proof_words(layout_.proof_offset, outcome.part, topology.size);
   uint64_t budget_ns = team().is_host ? kHostBudgetNs : kGpuBudgetNs;
   const uint64_t nonce[2] = {device.generation << 16 | topology.rank,
                              ~(device.generation << 16 | topology.rank)};
   const uint64_t own = words_.bases()[topology.rank];
   CCO_RETURN_IF_ERROR(context.copy_to_device(own + words.nonce(), nonce, sizeof nonce));
-  CCO_ASSIGN_OR_RETURN(const GpuFunction function, context.load(kernels::proof(), kernel));
-  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuStream> stream, context.create_stream());
   void* const arguments[] = {&comm, &words, &budget_ns};
   const auto start = std::chrono::steady_clock::now();
-  CCO_RETURN_IF_ERROR(stream->launch(function, {.blocks = 1, .threads = 1}, arguments));
-  CCO_RETURN_IF_ERROR(stream->synchronize());
+  CCO_RETURN_IF_ERROR(stream_->launch(outcome.proof, {.blocks = 1, .threads = 1}, arguments));
+  CCO_RETURN_IF_ERROR(stream_->synchronize());
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
   CCO_RETURN_IF_ERROR(context.copy_to_host(results->data(), own + words.result(0),
                                            results->size() * sizeof(uint64_t)));

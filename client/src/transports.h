@@ -25,8 +25,9 @@ class Transports {
   /// For `device`: the transports that were opened, and where their structs are.
   void describe(cco_device_comm* device) const;
 
-  /// Moves a nonce to every peer and back by every transport and queue, within a budget. The words
-  /// of all ranks are zero before, and stay in use until all ranks are done.
+  /// Moves a nonce to every peer and back by every transport and queue, within a budget. Only when
+  /// all ranks have opened theirs: setting up queues waits for kernels of the process that are
+  /// running, and these wait for their engines.
   void prove(const cco_device_comm& device);
 
   /// Tells the daemon, for `ccoctl transports`, and the other ranks, through their words.
@@ -48,6 +49,8 @@ class Transports {
     std::string provider;                                           // Empty: none.
     absl::StatusCode code = absl::StatusCode::kFailedPrecondition;  // Of the failure, if any.
     std::string detail;
+    uint32_t part = 0;  // Of the words for proofs.
+    GpuFunction proof;
     std::vector<std::string> peer_faults;  // By world rank; empty: sound.
     std::vector<bool> connected;           // By world rank.
   };
@@ -57,10 +60,13 @@ class Transports {
       : group_(group), words_(words), options_(options), layout_(layout) {}
   void open_sdma();
   void open_gda();
-  absl::StatusOr<double> run_proof(const char* kernel, const cco_device_comm& device, uint32_t part,
+  /// Keeps what has been opened, with the kernel that proves it; or why it cannot be had.
+  void conclude(Outcome outcome, const absl::Status& opened, const char* proof);
+  absl::Status load_proof(const char* kernel, Outcome* outcome);
+  /// Microseconds it took.
+  absl::StatusOr<double> run_proof(const Outcome& outcome, const cco_device_comm& device,
                                    std::vector<uint64_t>* results);
-  void prove_one(const char* kernel, const cco_device_comm& device, uint32_t part,
-                 Outcome* outcome);
+  void prove_one(const cco_device_comm& device, Outcome* outcome);
   absl::Status own_verdict() const;
   TransportTeam team() const;
 
@@ -70,7 +76,8 @@ class Transports {
   const CommLayout layout_;
   std::unique_ptr<SdmaProvider> sdma_;
   std::unique_ptr<GdaProvider> gda_;
-  std::vector<Outcome> outcomes_;  // One for each transport that was asked for.
+  std::unique_ptr<GpuStream> stream_;  // For proofs.
+  std::vector<Outcome> outcomes_;      // One for each transport that was asked for.
 };
 
 }  // namespace cco::client

@@ -226,6 +226,14 @@ class GpuFunction {
   void* handle_ = nullptr;
 };
 
+/// What a stream is for. Drivers put the streams of a process on few hardware queues (CUDA: 8), and
+/// work waits there for whatever was queued before it: a copy behind a kernel that waits for this
+/// very copy never starts. Streams of the two kinds share no queue.
+enum class StreamUse {
+  kKernels,
+  kEngine,  ///< Copies and words that running kernels wait for.
+};
+
 /// An ordered queue of work. Work of two streams may run at the same time, and never waits for the
 /// process's other streams.
 class GpuStream {
@@ -277,7 +285,7 @@ class GpuContext {
   /// NOT_FOUND: no kernel of that name in it.
   virtual absl::StatusOr<GpuFunction> load(const KernelModule& module, std::string_view kernel) = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<GpuStream>> create_stream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<GpuStream>> create_stream(StreamUse use) = 0;
 };
 
 }  // namespace cco

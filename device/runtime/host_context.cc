@@ -59,7 +59,7 @@ class HostContext final : public GpuContext {
                                                absl::StrJoin(module.host_functions, ", ", name)));
   }
 
-  absl::StatusOr<std::unique_ptr<GpuStream>> create_stream() override {
+  absl::StatusOr<std::unique_ptr<GpuStream>> create_stream(StreamUse) override {
     return create_host_stream();
   }
 

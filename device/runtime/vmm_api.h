@@ -33,6 +33,8 @@ inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterMapped = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr int kDefaultPriority = 0;
+inline constexpr int kHighestPriority = -100;  ///< Both libraries take the nearest they have.
 inline constexpr unsigned kEventDefault = 0;
 
 using Handle = uint64_t;   ///< CUmemGenericAllocationHandle, hipMemGenericAllocationHandle_t
@@ -101,7 +103,8 @@ static_assert(sizeof(AccessDesc) == 12 && sizeof(Uuid) == 16);
   X(unmap, cuMemUnmap, hipMemUnmap, Result(Address, size_t))                                      \
   X(set_access, cuMemSetAccess, hipMemSetAccess,                                                  \
     Result(Address, size_t, const AccessDesc*, size_t count))                                     \
-  X(stream_create, cuStreamCreate, hipStreamCreateWithFlags, Result(Stream*, unsigned flags))     \
+  X(stream_create, cuStreamCreateWithPriority, hipStreamCreateWithPriority,                       \
+    Result(Stream*, unsigned flags, int priority))                                                \
   X(stream_destroy, cuStreamDestroy_v2, hipStreamDestroy, Result(Stream))                         \
   X(stream_synchronize, cuStreamSynchronize, hipStreamSynchronize, Result(Stream))                \
   X(event_create, cuEventCreate, hipEventCreateWithFlags, Result(Event*, unsigned flags))         \

@@ -33,11 +33,13 @@ struct Execution {
 class VmmStream final : public GpuStream {
  public:
   /// INTERNAL or RESOURCE_EXHAUSTED from the library.
-  static absl::StatusOr<std::unique_ptr<VmmStream>> create(const Execution& execution) {
+  static absl::StatusOr<std::unique_ptr<VmmStream>> create(const Execution& execution,
+                                                           StreamUse use) {
+    const int priority = use == StreamUse::kEngine ? vmm::kHighestPriority : vmm::kDefaultPriority;
     std::unique_ptr<VmmStream> stream(new VmmStream(execution));
     const vmm::Api& api = execution.api;
     CCO_RETURN_IF_ERROR(execution.call(api.stream_create.symbol(), "create a stream", [&] {
-      return api.stream_create(&stream->stream_, vmm::kStreamNonBlocking);
+      return api.stream_create(&stream->stream_, vmm::kStreamNonBlocking, priority);
     }));
     for (vmm::Event& event : stream->marks_) {
       CCO_RETURN_IF_ERROR(execution.call(api.event_create.symbol(), "create a stream's event", [&] {
@@ -145,7 +147,7 @@ class VmmContext final : public GpuContext {
   }
 
   absl::Status start() {
-    CCO_ASSIGN_OR_RETURN(copies_, VmmStream::create(execution_));
+    CCO_ASSIGN_OR_RETURN(copies_, VmmStream::create(execution_, StreamUse::kEngine));
     return absl::OkStatus();
   }
 
@@ -215,8 +217,8 @@ class VmmContext final : public GpuContext {
     return GpuFunction(function);
   }
 
-  absl::StatusOr<std::unique_ptr<GpuStream>> create_stream() override {
-    return VmmStream::create(execution_);
+  absl::StatusOr<std::unique_ptr<GpuStream>> create_stream(StreamUse use) override {
+    return VmmStream::create(execution_, use);
   }
 
  private:

@@ -67,11 +67,12 @@ class CopyEngine final : public SdmaProvider {
 
 absl::StatusOr<std::unique_ptr<SdmaProvider>> open_copy_engine(const TransportTeam& team,
                                                                const SdmaPlan& plan) {
-  CCO_ASSIGN_OR_RETURN(
-      std::unique_ptr<WorkEngine> engine,
-      WorkEngine::start(
-          team, meaning_of(team, plan),
-          {.ring_count = plan.queue_count, .depth = kDepth, .stream_count = plan.queue_count}));
+  CCO_ASSIGN_OR_RETURN(std::unique_ptr<WorkEngine> engine,
+                       WorkEngine::start(team, meaning_of(team, plan),
+                                         {.ring_count = plan.queue_count,
+                                          .depth = kDepth,
+                                          .stream_count = plan.queue_count,
+                                          .scratch = team.own_words() + plan.state_offset}));
   const uint64_t own = team.own_words();
   std::vector<cco_work_ring> rings;
   for (uint32_t queue = 0; queue < plan.queue_count; ++queue) {

@@ -75,10 +75,12 @@ absl::StatusOr<std::unique_ptr<GdaProvider>> open_gda_proxy(const TransportTeam&
                                                             const GdaPlan& plan) {
   const uint32_t depth = gda_queue_depth(plan);
   // One stream: contexts raise the same signals.
-  CCO_ASSIGN_OR_RETURN(
-      std::unique_ptr<WorkEngine> engine,
-      WorkEngine::start(team, meaning_of(team, plan),
-                        {.ring_count = plan.context_count, .depth = depth, .stream_count = 1}));
+  CCO_ASSIGN_OR_RETURN(std::unique_ptr<WorkEngine> engine,
+                       WorkEngine::start(team, meaning_of(team, plan),
+                                         {.ring_count = plan.context_count,
+                                          .depth = depth,
+                                          .stream_count = 1,
+                                          .scratch = team.own_words() + plan.state_offset}));
   const GdaLayout layout = gda_layout(plan, team.size, team.lsa_size);
   const uint64_t own = team.own_words();
   std::vector<cco_work_ring> rings;

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "client/base/status_macros.h"
+#include "device/transport/engine_stream.h"
 
 namespace cco {
 namespace {
@@ -88,9 +89,12 @@ class GpuPort final : public MemoryPort {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MemoryPort>> open_memory_port(GpuContext* context, bool is_host) {
-  if (is_host) return std::unique_ptr<MemoryPort>(new HostPort);
-  CCO_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, context->create_stream());
+std::unique_ptr<MemoryPort> open_host_port() { return std::make_unique<HostPort>(); }
+
+absl::StatusOr<std::unique_ptr<MemoryPort>> open_memory_port(GpuContext* context, bool is_host,
+                                                             uint64_t scratch) {
+  if (is_host) return open_host_port();
+  CCO_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, open_engine_stream(context, scratch));
   return std::unique_ptr<MemoryPort>(new GpuPort(context, std::move(stream)));
 }
 

@@ -29,7 +29,12 @@ class MemoryPort {
                                                 uint64_t desired) = 0;
 };
 
-/// `context` must outlive the port. `is_host`: device addresses are addresses of this CPU.
-absl::StatusOr<std::unique_ptr<MemoryPort>> open_memory_port(GpuContext* context, bool is_host);
+/// Where device addresses are addresses of this CPU.
+std::unique_ptr<MemoryPort> open_host_port();
+
+/// `context` must outlive the port. `is_host`: that of open_host_port(); else `scratch` is as for
+/// open_engine_stream().
+absl::StatusOr<std::unique_ptr<MemoryPort>> open_memory_port(GpuContext* context, bool is_host,
+                                                             uint64_t scratch);
 
 }  // namespace cco

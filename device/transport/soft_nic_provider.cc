@@ -124,7 +124,8 @@ absl::Status SoftNicProvider::start() {
   if (count != 0) {
     CCO_ASSIGN_OR_RETURN(memory_, HostMemory::allocate(team_.context, count * places_.end));
   }
-  CCO_ASSIGN_OR_RETURN(port_, open_memory_port(team_.context, team_.is_host));
+  CCO_ASSIGN_OR_RETURN(port_, open_memory_port(team_.context, team_.is_host,
+                                               team_.own_words() + plan_.state_offset));
 
   std::vector<NicQueue> nic_queues;
   std::vector<cco_gda_queue> kernel_queues(uint64_t{team_.size} * plan_.context_count);

@@ -172,8 +172,9 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_host_sdma(const TransportTeam
                       .write_index = there + offsetof(EngineWords, write_index),
                       .doorbell = there + offsetof(EngineWords, doorbell)});
   }
-  CCO_ASSIGN_OR_RETURN(std::unique_ptr<MemoryPort> port,
-                       open_memory_port(team.context, team.is_host));
+  CCO_ASSIGN_OR_RETURN(
+      std::unique_ptr<MemoryPort> port,
+      open_memory_port(team.context, team.is_host, team.own_words() + plan.state_offset));
   CCO_ASSIGN_OR_RETURN(
       const uint64_t device,
       write_user_queue_tables(team, plan, options.packets, options.largest_copy, places));

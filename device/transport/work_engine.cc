@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
+#include "device/transport/engine_stream.h"
 
 namespace cco {
 namespace {
@@ -18,10 +19,11 @@ constexpr uint32_t kItemsPerStream = 256;
 
 class WorkEngine::Streams final : public WorkBackend {
  public:
-  static absl::StatusOr<std::unique_ptr<Streams>> create(GpuContext* context, uint32_t count) {
+  static absl::StatusOr<std::unique_ptr<Streams>> create(GpuContext* context, uint64_t scratch,
+                                                         uint32_t count) {
     auto streams = std::make_unique<Streams>();
     for (uint32_t i = 0; i < count; ++i) {
-      CCO_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, context->create_stream());
+      CCO_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, open_engine_stream(context, scratch));
       streams->streams_.push_back(std::move(stream));
     }
     return streams;
@@ -51,7 +53,7 @@ absl::StatusOr<std::unique_ptr<WorkEngine>> WorkEngine::start(const TransportTea
   CCO_ASSIGN_OR_RETURN(WorkRings rings,
                        WorkRings::allocate(team.context, options.ring_count, options.depth));
   CCO_ASSIGN_OR_RETURN(std::unique_ptr<Streams> streams,
-                       Streams::create(team.context, options.stream_count));
+                       Streams::create(team.context, options.scratch, options.stream_count));
   const uint32_t rings_per_stream =
       (options.ring_count + options.stream_count - 1) / options.stream_count;
   WorkConsumer::Options limits;

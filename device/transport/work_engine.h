@@ -21,6 +21,7 @@ class WorkEngine {
     uint32_t depth = 1024;  ///< Items of a ring, a power of two.
     /// Ring r goes to stream r % stream_count. 1 where rings raise the same signals.
     uint32_t stream_count = 1;
+    uint64_t scratch = 0;  ///< See open_engine_stream().
   };
   /// RESOURCE_EXHAUSTED: no memory, stream or thread.
   static absl::StatusOr<std::unique_ptr<WorkEngine>> start(const TransportTeam& team,

@@ -66,7 +66,7 @@ class Execution : public ContractTest {
 // zeroes. Method  odd offsets and lengths; look at the neighbours.
 TEST_P(Execution, CopiesAreExact) {
   ASSERT_OK(write(0, base() + 3, "abcdefg"));
-  auto stream = context(0).create_stream();
+  auto stream = context(0).create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   ASSERT_OK((*stream)->copy(base() + 101, base() + 4, 5));
   ASSERT_OK((*stream)->synchronize());
@@ -78,7 +78,7 @@ TEST_P(Execution, CopiesAreExact) {
 // Goal    a stream tells the time between two marks.
 // Method  a copy between them; nothing before they were passed.
 TEST_P(Execution, MarksMeasure) {
-  auto stream = context(0).create_stream();
+  auto stream = context(0).create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   EXPECT_FALSE((*stream)->elapsed_us().ok()) << "no mark was passed yet";
   EXPECT_TRUE(says((*stream)->mark(2), Code::kInvalidArgument, {"0 and 1"}));
@@ -111,7 +111,7 @@ TEST_P(Execution, HostMemoryIsReachable) {
     const auto address = context(0).register_host(page, kPageBytes);
     ASSERT_OK(address);
     std::memcpy(page, text, 4);
-    auto stream = context(0).create_stream();
+    auto stream = context(0).create_stream(StreamUse::kKernels);
     ASSERT_OK(stream);
     ASSERT_OK((*stream)->copy(base(), *address, 4));
     ASSERT_OK((*stream)->synchronize());
@@ -133,7 +133,7 @@ TEST_P(Execution, WordsFollowEarlierWork) {
   ASSERT_NE(page, MAP_FAILED);
   const auto address = context(0).register_host(page, kPageBytes);
   ASSERT_OK(address);
-  auto stream = context(0).create_stream();
+  auto stream = context(0).create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   ASSERT_OK((*stream)->write_word(base() + 8, kFirst));
   ASSERT_OK((*stream)->copy(*address, base() + 8, 8));
@@ -158,7 +158,7 @@ TEST_P(Execution, WordsFollowEarlierWork) {
 // Method  the fake runtime refuses the call, in the two ways that say so, and in one that does not.
 TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
   if (!is_hip()) return;  // Only the fake runtime can be told to.
-  auto stream = context(0).create_stream();
+  auto stream = context(0).create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   for (const char* refusal : {"hipStreamWriteValue64:1:801", "hipStreamWriteValue64:1:1"}) {
     const ScopedVariable fail("FAKE_HIP_FAIL", refusal);
@@ -180,7 +180,7 @@ TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
 TEST_P(Execution, AKernelKeepsItsArguments) {
   const auto function = context(0).load(module_, "store");
   ASSERT_OK(function);
-  auto stream = context(0).create_stream();
+  auto stream = context(0).create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   for (const uint32_t expected : {7u, 8u}) {
     uint64_t place = base() + 16;

@@ -174,8 +174,8 @@ TEST(HostDriver, TwoStreamsRunAtOnce) {
   ASSERT_OK(context);
   const auto function = (*context)->load(kMeetModule, "meet");
   ASSERT_OK(function);
-  auto one = (*context)->create_stream();
-  auto two = (*context)->create_stream();
+  auto one = (*context)->create_stream(StreamUse::kKernels);
+  auto two = (*context)->create_stream(StreamUse::kKernels);
   ASSERT_OK(one);
   ASSERT_OK(two);
   Rendezvous rendezvous;
@@ -196,7 +196,7 @@ TEST(HostDriver, LaunchesAreChecked) {
   ASSERT_OK(context);
   const auto function = (*context)->load(kMeetModule, "meet");
   ASSERT_OK(function);
-  auto stream = (*context)->create_stream();
+  auto stream = (*context)->create_stream(StreamUse::kKernels);
   ASSERT_OK(stream);
   void* argument = nullptr;
   void* arguments[] = {&argument};

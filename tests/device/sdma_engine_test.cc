@@ -18,7 +18,7 @@ class Bench {
  public:
   explicit Bench(uint32_t packets = CCO_SDMA_PACKETS_GFX9, uint64_t seed = 0)
       : packets(packets),
-        port_(*open_memory_port(nullptr, true)),
+        port_(open_host_port()),
         engine(
             packets, port_.get(),
             {{ring.data(), kRingBytes, &read_index, &write_index, &doorbell, "queue 0"},

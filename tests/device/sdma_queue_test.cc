@@ -154,9 +154,9 @@ TEST(SdmaQueue, IndicesPassTheirOwnWrap) {
   device.queues = reinterpret_cast<uint64_t>(&queue);
   device.landed = reinterpret_cast<uint64_t>(landed);
   device.largest_copy = 64;
-  const auto port = open_memory_port(nullptr, true);
+  const auto port = open_host_port();
   ASSERT_TRUE(port.ok());
-  SdmaEngine engine(CCO_SDMA_PACKETS_GFX9, port->get(),
+  SdmaEngine engine(CCO_SDMA_PACKETS_GFX9, port.get(),
                     {{ring.data(), kSmallestSdmaRing, &words[0], &words[1], &words[2], "queue"}},
                     [](uint64_t, uint64_t) { return true; });
   const impl::SdmaProducer producer(device, 0, 0);

@@ -34,7 +34,7 @@ uint64_t address_of(const void* place) { return reinterpret_cast<uint64_t>(place
 class StrictPort final : public cco::MemoryPort {
  public:
   explicit StrictPort(const std::array<Rank, 2>& ranks)
-      : ranks_(ranks), host_(*cco::open_memory_port(nullptr, true)) {}
+      : ranks_(ranks), host_(cco::open_host_port()) {}
 
   absl::Status copy(uint64_t destination, uint64_t source, uint64_t bytes) override {
     check(destination, bytes);

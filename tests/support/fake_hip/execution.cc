@@ -81,8 +81,8 @@ FAKE_HIP_EXPORT Result hipMemsetD8Async(uint64_t destination, unsigned char valu
   return kSuccess;
 }
 
-FAKE_HIP_EXPORT Result hipStreamCreateWithFlags(uint64_t* stream, unsigned flags) {
-  if (Result injected = injected_failure("hipStreamCreateWithFlags")) return injected;
+FAKE_HIP_EXPORT Result hipStreamCreateWithPriority(uint64_t* stream, unsigned flags, int) {
+  if (Result injected = injected_failure("hipStreamCreateWithPriority")) return injected;
   if (flags > 1) return kInvalidValue;
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().streams.insert(*stream = new_id());

@@ -141,7 +141,7 @@ const NicFormat& format_of(const std::string& name) {
 
 }  // namespace
 
-RecordingPort::RecordingPort() : host_(*open_memory_port(nullptr, true)) {}
+RecordingPort::RecordingPort() : host_(open_host_port()) {}
 
 absl::Status RecordingPort::record(char kind, uint64_t destination, uint64_t bytes) {
   calls.push_back({kind, destination, bytes});

@@ -95,10 +95,12 @@ absl::StatusOr<Requirements> read_requirements(const ccoDevCommRequirements& giv
                         given.magic, mori::cco::CCO_API_MAGIC));
   }
   const ccoDevCommRequirements known = complete(given);
-  if (known.gdaConnectionType < CCO_GDA_CONNECTION_NONE ||
-      known.gdaConnectionType > CCO_GDA_CONNECTION_RAIL) {
+  unsigned connection = 0;  // The enumeration can not hold what is checked here.
+  static_assert(sizeof connection == sizeof known.gdaConnectionType);
+  std::memcpy(&connection, &known.gdaConnectionType, sizeof connection);
+  if (connection > CCO_GDA_CONNECTION_RAIL) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("gdaConnectionType is %d", static_cast<int>(known.gdaConnectionType)));
+        absl::StrFormat("gdaConnectionType is %d", static_cast<int>(connection)));
   }
   Requirements result;
   result.connection = has_other_nodes || known.gdaConnectionType == CCO_GDA_CONNECTION_FULL

@@ -350,7 +350,8 @@ TEST_F(HostTest, DeviceCommunicator) {
         wanted.lsaBarrierCount = -1;
         EXPECT_TRUE(refused(ccoDevCommCreate(self.comm, &wanted, &none), "lsaBarrierCount"));
         wanted = CCO_DEV_COMM_REQUIREMENTS_INITIALIZER;
-        wanted.gdaConnectionType = static_cast<mori::cco::ccoGdaConnectionType>(4);
+        const unsigned unknown = 4;
+        std::memcpy(&wanted.gdaConnectionType, &unknown, sizeof unknown);
         EXPECT_TRUE(refused(ccoDevCommCreate(self.comm, &wanted, &none), "gdaConnectionType"));
         CCO_EXPECT_OK(ccoDevCommDestroy(self.comm, &dev_comm));
         EXPECT_TRUE(refused(ccoDevCommDestroy(self.comm, &dev_comm), "destroyed"));

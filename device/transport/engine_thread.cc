@@ -22,7 +22,11 @@ EngineThread::EngineThread(std::function<bool()> step)
     : step_(std::move(step)), thread_([this] { run(); }) {}
 
 EngineThread::~EngineThread() {
-  stop_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+  stopping_.notify_one();
   thread_.join();
 }
 
@@ -37,7 +41,8 @@ void EngineThread::run() {
     } else if (Clock::now() - last_work < kEager) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(nap);
+      std::unique_lock<std::mutex> lock(mutex_);
+      stopping_.wait_for(lock, nap, [this] { return stop_.load(std::memory_order_relaxed); });
       nap = std::min(nap * 2, kLongestNap);
     }
   }

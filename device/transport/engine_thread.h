@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 namespace cco {
@@ -22,6 +24,8 @@ class EngineThread {
   void run();
 
   const std::function<bool()> step_;
+  std::mutex mutex_;
+  std::condition_variable stopping_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // Last: it uses the others.
 };

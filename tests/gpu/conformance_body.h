@@ -1,7 +1,7 @@
 // The contract of all transports as kernels: one body, over a Way. A Way is one transport in the
 // hands of one group of threads C:
 //
-//   kByThread                  whether a ThreadCoop may have it
+//   ByThread                   true_type if a ThreadCoop may have it
 //   Way(C, const Given&)
 //   put, get                   (peer, to, from, bytes, deadline), (peer, from, to, …)
 //   put_and_signal             (peer, to, from, bytes, deadline)
@@ -11,6 +11,8 @@
 //
 // Peers and senders are world ranks. All return a WaitResult, the same for the whole group.
 #pragma once
+
+#include <type_traits>
 
 #include "cco/device.hpp"
 #include "tests/gpu/conformance_cases.h"
@@ -33,7 +35,7 @@ CCO_DEVICE void by_scope(const Given& given, F run) {
   } else if (given.scope == Scope::kWarp) {
     Way<WarpCoop> way(WarpCoop{}, given);
     run(way, Groups{block_index() * warps + thread_index() / warp_size(), block_count() * warps});
-  } else if constexpr (Way<ThreadCoop>::kByThread) {
+  } else if constexpr (Way<ThreadCoop>::ByThread::value) {
     Way<ThreadCoop> way(ThreadCoop{}, given);
     run(way,
         Groups{block_index() * thread_count() + thread_index(), block_count() * thread_count()});

@@ -13,43 +13,45 @@ CCO_DEVICE uint32_t last_context(const DeviceComm& comm) {
 template <typename C>
 class GdaWay {
  public:
-  [[maybe_unused]] static constexpr bool kByThread = true;
+  using ByThread = std::true_type;
 
-  CCO_DEVICE GdaWay(C coop, const Given& given)
-      : coop_(coop), rank_(given.comm.rank), gda_(given.comm, last_context(given.comm)) {}
+  CCO_DEVICE GdaWay(C coop, const Given& given) : coop_(coop), comm_(given.comm) {}
 
   CCO_DEVICE WaitResult put(uint32_t peer, Place to, Place from, uint64_t bytes,
                             const Deadline& deadline) const {
-    return gda_.put(coop_, peer, to, from, bytes, {deadline});
+    return gda().put(coop_, peer, to, from, bytes, {deadline});
   }
   CCO_DEVICE WaitResult get(uint32_t peer, Place from, Place to, uint64_t bytes,
                             const Deadline& deadline) const {
-    return gda_.get(coop_, peer, from, to, bytes, {deadline});
+    return gda().get(coop_, peer, from, to, bytes, {deadline});
   }
   CCO_DEVICE WaitResult put_and_signal(uint32_t peer, Place to, Place from, uint64_t bytes,
                                        const Deadline& deadline) const {
-    return gda_.put(coop_, peer, to, from, bytes, {deadline, SignalInc{rank_}});
+    return gda().put(coop_, peer, to, from, bytes, {deadline, SignalInc{comm_.rank}});
   }
   template <typename T>
   CCO_DEVICE WaitResult put_value(uint32_t peer, Place to, T value,
                                   const Deadline& deadline) const {
-    return gda_.put_value<T>(coop_, peer, to, value, {deadline, NoSignal{}, kGdaAggregate});
+    return gda().template put_value<T>(coop_, peer, to, value,
+                                       {deadline, NoSignal{}, kGdaAggregate});
   }
   CCO_DEVICE WaitResult signal(uint32_t peer, const Deadline& deadline) const {
-    return gda_.signal(coop_, peer, SignalInc{rank_}, deadline);
+    return gda().signal(coop_, peer, SignalInc{comm_.rank}, deadline);
   }
   CCO_DEVICE WaitResult flush(uint32_t peer, const Deadline& deadline) const {
-    return gda_.flush(coop_, peer, deadline);
+    return gda().flush(coop_, peer, deadline);
   }
   CCO_DEVICE WaitResult wait_signals(uint32_t sender, uint64_t total,
                                      const Deadline& deadline) const {
-    return gda_.wait_signal_at_least(coop_, sender, total, deadline);
+    return gda().wait_signal_at_least(coop_, sender, total, deadline);
   }
 
  private:
+  /// Anew for each use: clang 22 does not survive one that is kept, for gfx9.
+  CCO_DEVICE Gda gda() const { return Gda(comm_, last_context(comm_)); }
+
   const C coop_;
-  const uint32_t rank_;
-  const Gda gda_;
+  const DeviceComm& comm_;
 };
 
 /// In every round: values of each size, a counter for their completion, and a signal that is

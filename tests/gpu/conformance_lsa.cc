@@ -8,7 +8,7 @@ namespace {
 template <typename C>
 class LsaWay {
  public:
-  [[maybe_unused]] static constexpr bool kByThread = true;
+  using ByThread = std::true_type;
 
   CCO_DEVICE LsaWay(C coop, const Given& given) : coop_(coop), comm_(given.comm) {}
 

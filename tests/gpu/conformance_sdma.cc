@@ -9,7 +9,7 @@ namespace {
 template <typename C>
 class SdmaWay {
  public:
-  [[maybe_unused]] static constexpr bool kByThread = true;
+  using ByThread = std::true_type;
 
   CCO_DEVICE SdmaWay(C coop, const Given& given)
       : coop_(coop),

@@ -9,7 +9,7 @@ constexpr uint32_t kStages = 4, kStageBytes = 1024;
 template <typename C>
 class TdmWay {
  public:
-  [[maybe_unused]] static constexpr bool kByThread = false;  // At most one group per warp.
+  using ByThread = std::false_type;  // At most one group per warp.
   using Mover = Tdm<C, kStages>;
 
   CCO_DEVICE TdmWay(C coop, const Given& given)

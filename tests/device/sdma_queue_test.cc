@@ -155,7 +155,6 @@ TEST(SdmaQueue, IndicesPassTheirOwnWrap) {
   device.landed = reinterpret_cast<uint64_t>(landed);
   device.largest_copy = 64;
   const auto port = open_host_port();
-  ASSERT_TRUE(port.ok());
   SdmaEngine engine(CCO_SDMA_PACKETS_GFX9, port.get(),
                     {{ring.data(), kSmallestSdmaRing, &words[0], &words[1], &words[2], "queue"}},
                     [](uint64_t, uint64_t) { return true; });

@@ -32,7 +32,10 @@ struct Handles {
     EXPECT_TRUE(succeeded(cco_group_create(client, &group_options, &group)));
     const cco_window_options window_options{sizeof window_options, 0, 4096, 0};
     EXPECT_TRUE(succeeded(cco_window_create(group, "w", &window_options, &window)));
-    const cco_comm_options comm_options{sizeof comm_options, 1, 1, 0};
+    cco_comm_options comm_options{};
+    comm_options.struct_size = sizeof comm_options;
+    comm_options.signal_count = 1;
+    comm_options.barrier_count = 1;
     EXPECT_TRUE(succeeded(cco_comm_create(group, &comm_options, &comm)));
   }
 };
@@ -96,7 +99,10 @@ std::vector<std::pair<std::string, Outcome>> call_everything(const void* handle)
   add("window_get_device_pointer", cco_window_get_device_pointer(as<cco_window>(handle), &pointer));
   void* address = nullptr;
   add("window_get_address", cco_window_get_address(as<cco_window>(handle), 0, 0, &address));
-  const cco_comm_options comm_options{sizeof comm_options, 1, 1, 0};
+  cco_comm_options comm_options{};
+  comm_options.struct_size = sizeof comm_options;
+  comm_options.signal_count = 1;
+  comm_options.barrier_count = 1;
   cco_comm* comm = nullptr;
   add("comm_create", cco_comm_create(as<cco_group>(handle), &comm_options, &comm));
   cco_device_comm device_comm{};

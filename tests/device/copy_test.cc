@@ -158,7 +158,7 @@ TEST(CopyDeathTest, WrongCallsStop) {
   EXPECT_DEATH(local_ptr(stale), "never registered");
   Window foreign = good;
   foreign.abi_version = 99;
-  EXPECT_DEATH(local_ptr(foreign), "another ABI version: 99, limit 1");
+  EXPECT_DEATH(local_ptr(foreign), "another ABI version: 99, limit 2");
   put(one, 1, at(good, 4096), byte, 0);  // The end itself is no mistake.
 }
 

@@ -82,7 +82,8 @@ TEST_F(CApi, OneRankFromAttachToLeave) {
   EXPECT_EQ(device.abi_version, CCO_ABI_VERSION);
   EXPECT_EQ(device.size_bytes, 1000u);
   EXPECT_EQ(device.stride_4g, 1u);
-  EXPECT_EQ(device.transports, CCO_TRANSPORT_LSA);
+  EXPECT_EQ(device.transports,
+            CCO_TRANSPORT_LSA | CCO_TRANSPORT_SDMA | CCO_TRANSPORT_TDM | CCO_TRANSPORT_GDA);
   EXPECT_EQ(device.incarnation, 77u);
   char* bytes = nullptr;
   ASSERT_EQ(window.get_address(0, 0, &bytes), CCO_OK);
@@ -237,7 +238,7 @@ TEST_F(CApi, FailedJoinLeavesNothing) {
        [](FakeDaemon& d) { d.change_join = [](auto* j) { j->set_notice_ticket("bad"); }; }},
       {"multiples of 4 GiB",
        [](FakeDaemon& d) { d.change_join = [](auto* j) { j->set_slot_bytes(5 << 20); }; }},
-      {"mapping slab 0 of LSA rank 0",
+      {"mapping slab 0 of rank 0",
        [](FakeDaemon& d) {
          d.change_export = [](auto* e) { e->mutable_exports(0)->set_ticket("bad"); };
        }},
@@ -324,7 +325,7 @@ TEST_F(CApi, BadOptions) {
   expect_message("should be a group but is null");
   Comm comm;
   EXPECT_EQ(Comm::create(group_, {65537, 0}, &comm), CCO_INVALID_ARGUMENT);
-  expect_message("signal_count 65537");
+  expect_message("signal_count is 65537");
   EXPECT_EQ(group_.barrier(3600001), CCO_INVALID_ARGUMENT);
   EXPECT_EQ(daemon_.requests<v1::CreateWindowRequest>().size(), 0u);
 }

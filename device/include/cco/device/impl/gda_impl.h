@@ -5,8 +5,8 @@
 
 #include "cco/device/gda.h"
 #include "cco/device/impl/gda_proxy.h"
-#include "cco/device/impl/gda_result.h"
 #include "cco/device/impl/nic_queue.h"
+#include "cco/device/impl/wait_result.h"
 #include "cco/device/lanes.h"
 
 namespace cco::device {

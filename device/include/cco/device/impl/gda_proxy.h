@@ -1,7 +1,7 @@
 // GDA over a ring of work items: see gda.h for what is posted.
 #pragma once
 
-#include "cco/device/impl/gda_result.h"
+#include "cco/device/impl/wait_result.h"
 #include "cco/device/impl/work_ring.h"
 #include "cco/device/lanes.h"
 

@@ -7,11 +7,11 @@
 // half the queue is left without, so that room always comes.
 #pragma once
 
-#include "cco/device/impl/gda_result.h"
 #include "cco/device/impl/lsa_impl.h"
 #include "cco/device/impl/nic_bnxt.h"
 #include "cco/device/impl/nic_ionic.h"
 #include "cco/device/impl/nic_mlx5.h"
+#include "cco/device/impl/wait_result.h"
 #include "cco/device/lanes.h"
 
 #if CCO_CONCEPTS

@@ -5,6 +5,7 @@
 
 #include "cco/device/impl/copy.h"
 #include "cco/device/impl/sdma_queue.h"
+#include "cco/device/impl/wait_result.h"
 #include "cco/device/impl/work_ring.h"
 #include "cco/device/sdma.h"
 
@@ -30,17 +31,10 @@ struct SdmaTransfer {
   }
 };
 
-/// One result for the group, from its leader.
+/// One result for the group, from its leader. A barrier.
 template <CCO_COOP C>
-CCO_DEVICE WaitResult share(C coop, WaitResult of_leader) {
-  const bool is_leader = coop.is_leader();
-  if (!coop.any(is_leader && of_leader.status != WaitStatus::kArrived)) {
-    return WaitResult{WaitStatus::kArrived, kNoRank};
-  }
-  const uint32_t status =
-      minimum(coop, is_leader ? static_cast<uint32_t>(of_leader.status) : ~uint32_t{0});
-  return WaitResult{static_cast<WaitStatus>(status),
-                    minimum(coop, is_leader ? of_leader.rank : kNoRank)};
+CCO_DEVICE WaitResult share(C coop, const WaitResult& of_leader) {
+  return combine(coop, coop.is_leader() ? of_leader : arrived());
 }
 
 }  // namespace impl

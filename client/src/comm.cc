@@ -25,10 +25,11 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::create(std::shared_ptr<Group> group,
   }
   std::shared_ptr<Comm> comm(new Comm(*std::move(words)));
   absl::Status made = comm->fill(options, layout);
-  // The words of every rank are zero before any rank uses them.
-  if (made.ok()) made = group->barrier_in_turn(turn, deadline.left());
-  if (made.ok() && (options.sdma.has_value() || options.gda.has_value())) {
-    made = comm->arm(options, layout, turn, deadline);
+  if (made.ok()) {
+    // The words of every rank are zero before any rank uses them; arm() begins with that, too.
+    const bool has_transports = options.sdma.has_value() || options.gda.has_value();
+    made = has_transports ? comm->arm(options, layout, turn, deadline)
+                          : group->barrier_in_turn(turn, deadline.left());
   }
   if (made.ok()) return comm;
   comm->give_up();
@@ -66,6 +67,7 @@ absl::Status Comm::arm(const CommOptions& options, const CommLayout& layout, con
   Group& group = words_->group();
   transports_ = Transports::open(group, *words_, options, layout);
   transports_->describe(&device_);
+  // Opening uses own words alone. From here on those of all ranks are zero but for queues.
   CCO_RETURN_IF_ERROR(group.barrier_in_turn(turn, deadline.left()));
   transports_->prove(device_);
   CCO_RETURN_IF_ERROR(transports_->publish());

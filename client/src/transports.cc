@@ -48,11 +48,43 @@ std::string tdm_provider(const std::string& arch) {
   return arch == "host" ? "host" : "vector-loop";
 }
 
+TransportTeam team_of(Group& group, const Window& words) {
+  const Topology& topology = group.topology();
+  std::map<std::string, std::string> pci_of_uuid;
+  for (const v1::Gpu& gpu : group.client().node().gpus()) {
+    pci_of_uuid[gpu.uuid()] = gpu.pci_bus_id();
+  }
+  std::vector<std::string> pci_bus_ids;
+  for (uint32_t i = 0; i < topology.lsa_size; ++i) {
+    pci_bus_ids.push_back(pci_of_uuid[group.gpu_uuids()[topology.lsa_first + i]]);
+  }
+  return {.context = &group.context(),
+          .is_host = group.client().driver().name() == "host",
+          .rank = topology.rank,
+          .size = topology.size,
+          .lsa_rank = topology.lsa_rank,
+          .lsa_size = topology.lsa_size,
+          .lsa_first = topology.lsa_first,
+          .words = words.bases(),
+          .words_generation = words.device().generation,
+          .windows = &group.windows(),
+          .arch = group.client().driver().devices()[group.device()].arch,
+          .pci_bus_ids = std::move(pci_bus_ids)};
+}
+
 }  // namespace
 
 uint64_t proof_bytes(uint32_t world_size) {
   return kPartCount * ProofWords{0, world_size, 0}.bytes();
 }
+
+Transports::Transports(Group& group, const Window& words, const CommOptions& options,
+                       const CommLayout& layout)
+    : group_(group),
+      words_(words),
+      options_(options),
+      layout_(layout),
+      team_(team_of(group, words)) {}
 
 std::unique_ptr<Transports> Transports::open(Group& group, const Window& words,
                                              const CommOptions& options, const CommLayout& layout) {
@@ -60,30 +92,6 @@ std::unique_ptr<Transports> Transports::open(Group& group, const Window& words,
   if (options.sdma.has_value()) transports->open_sdma();
   if (options.gda.has_value()) transports->open_gda();
   return transports;
-}
-
-TransportTeam Transports::team() const {
-  const Topology& topology = group_.topology();
-  std::map<std::string, std::string> pci_of_uuid;
-  for (const v1::Gpu& gpu : group_.client().node().gpus()) {
-    pci_of_uuid[gpu.uuid()] = gpu.pci_bus_id();
-  }
-  std::vector<std::string> pci_bus_ids;
-  for (uint32_t i = 0; i < topology.lsa_size; ++i) {
-    pci_bus_ids.push_back(pci_of_uuid[group_.gpu_uuids()[topology.lsa_first + i]]);
-  }
-  return {.context = &group_.context(),
-          .is_host = group_.client().driver().name() == "host",
-          .rank = topology.rank,
-          .size = topology.size,
-          .lsa_rank = topology.lsa_rank,
-          .lsa_size = topology.lsa_size,
-          .lsa_first = topology.lsa_first,
-          .words = words_.bases(),
-          .words_generation = words_.device().generation,
-          .windows = &group_.windows(),
-          .arch = group_.client().driver().devices()[group_.device()].arch,
-          .pci_bus_ids = std::move(pci_bus_ids)};
 }
 
 void Transports::open_sdma() {
@@ -96,7 +104,7 @@ void Transports::open_sdma() {
   for (uint32_t i = 0; i < topology.lsa_size; ++i) outcome.connected[topology.lsa_first + i] = true;
   std::string passed_over;
   absl::StatusOr<std::unique_ptr<SdmaProvider>> opened =
-      cco::open_sdma(options_.sdma_provider, team(), *options_.sdma, &passed_over);
+      cco::open_sdma(options_.sdma_provider, team_, *options_.sdma, &passed_over);
   if (opened.ok()) {
     sdma_ = *std::move(opened);
     outcome.provider = std::string(sdma_->name());
@@ -113,10 +121,10 @@ void Transports::open_gda() {
   outcome.part = kGdaPart;
   outcome.peer_faults.resize(topology.size);
   for (uint32_t peer = 0; peer < topology.size; ++peer) {
-    outcome.connected.push_back(gda_connects(*options_.gda, team(), peer));
+    outcome.connected.push_back(gda_connects(*options_.gda, team_, peer));
   }
   absl::StatusOr<std::unique_ptr<GdaProvider>> opened =
-      cco::open_gda(options_.gda_provider, team(), *options_.gda);
+      cco::open_gda(options_.gda_provider, team_, *options_.gda);
   if (opened.ok()) {
     gda_ = *std::move(opened);
     outcome.provider = std::string(gda_->name());
@@ -181,7 +189,7 @@ absl::StatusOr<double> Transports::run_proof(const Outcome& outcome, const cco_d
   const Topology& topology = group_.topology();
   cco_device_comm comm = device;
   ProofWords words = proof_words(layout_.proof_offset, outcome.part, topology.size);
-  uint64_t budget_ns = team().is_host ? kHostBudgetNs : kGpuBudgetNs;
+  uint64_t budget_ns = team_.is_host ? kHostBudgetNs : kGpuBudgetNs;
   const uint64_t nonce[2] = {device.generation << 16 | topology.rank,
                              ~(device.generation << 16 | topology.rank)};
   const uint64_t own = words_.bases()[topology.rank];

@@ -56,8 +56,7 @@ class Transports {
   };
 
   Transports(Group& group, const Window& words, const CommOptions& options,
-             const CommLayout& layout)
-      : group_(group), words_(words), options_(options), layout_(layout) {}
+             const CommLayout& layout);
   void open_sdma();
   void open_gda();
   /// Keeps what has been opened, with the kernel that proves it; or why it cannot be had.
@@ -68,12 +67,12 @@ class Transports {
                                    std::vector<uint64_t>* results);
   void prove_one(const cco_device_comm& device, Outcome* outcome);
   absl::Status own_verdict() const;
-  TransportTeam team() const;
 
   Group& group_;
   const Window& words_;
   const CommOptions options_;
   const CommLayout layout_;
+  const TransportTeam team_;
   std::unique_ptr<SdmaProvider> sdma_;
   std::unique_ptr<GdaProvider> gda_;
   std::unique_ptr<GpuStream> stream_;  // For proofs.

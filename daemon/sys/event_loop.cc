@@ -63,16 +63,20 @@ void EventLoop::cancel(TimerId timer) {
 absl::Status EventLoop::watch(BorrowedFd fd, Task ready) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
-  event.data.fd = fd.get();
+  event.data.u64 = ++last_watch_;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
   }
-  watches_[fd.get()] = std::make_shared<Task>(std::move(ready));
+  watch_ids_[fd.get()] = last_watch_;
+  watches_[last_watch_] = std::make_shared<Task>(std::move(ready));
   return absl::OkStatus();
 }
 
 void EventLoop::unwatch(BorrowedFd fd) {
-  if (watches_.erase(fd.get()) == 0) return;
+  const auto id = watch_ids_.find(fd.get());
+  if (id == watch_ids_.end()) return;
+  watches_.erase(id->second);
+  watch_ids_.erase(id);
   CCO_ASSERT(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr) == 0);
 }
 
@@ -105,9 +109,8 @@ void EventLoop::run() {
     const int count = ::epoll_wait(epoll_.get(), events, std::size(events), next_timeout_ms());
     CCO_ASSERT(count >= 0 || errno == EINTR);
     for (int i = 0; i < count; ++i) {
-      // A watch that an earlier one of this batch removed is gone, or belongs to a new fd that will
-      // be reported again.
-      const auto found = watches_.find(events[i].data.fd);
+      // An earlier one of this batch may have removed this watch. Its fd's number may serve anew.
+      const auto found = watches_.find(events[i].data.u64);
       if (found == watches_.end()) continue;
       const std::shared_ptr<Task> ready = found->second;
       (*ready)();

@@ -47,8 +47,10 @@ class EventLoop final : public Executor {
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::map<TimerId, TimePoint> timer_times_;
-  std::map<int, std::shared_ptr<Task>> watches_;  // Shared: one may remove itself while it runs.
+  std::map<uint64_t, std::shared_ptr<Task>> watches_;  // Shared: one may remove itself as it runs.
+  std::map<int, uint64_t> watch_ids_;
   uint64_t last_timer_ = 0;
+  uint64_t last_watch_ = 0;
 };
 
 }  // namespace cco::memd

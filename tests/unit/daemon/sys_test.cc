@@ -101,6 +101,38 @@ TEST(EventLoop, WatchMayRemoveItself) {
   EXPECT_EQ(calls, 1);
 }
 
+// Goal    what was ready on a closed fd is not told to the watch of a new fd with the same number.
+// Method  two watches are ready at once; whichever runs first closes the other's fd, and watches a
+//         silent one in its place.
+TEST(EventLoop, NewFdIsNotToldOfAnOldOnesEvent) {
+  const std::unique_ptr<EventLoop> loop = *EventLoop::create();
+  int silent_ends[2];
+  ASSERT_EQ(::pipe2(silent_ends, O_CLOEXEC), 0);
+  const UniqueFd silent(silent_ends[0]), silent_writer(silent_ends[1]);
+  UniqueFd readers[2], writers[2];
+  int ready_calls = 0, silent_calls = 0;
+  for (int i = 0; i < 2; ++i) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    readers[i].reset(ends[0]);
+    writers[i].reset(ends[1]);
+    ASSERT_EQ(::write(ends[1], "x", 1), 1);
+    const absl::Status watched = loop->watch(readers[i], [&, i] {
+      ++ready_calls;
+      const UniqueFd& other = readers[1 - i];
+      loop->unwatch(readers[i]);
+      loop->unwatch(other);
+      ASSERT_EQ(::dup3(silent.get(), other.get(), O_CLOEXEC), other.get());
+      ASSERT_TRUE(loop->watch(other, [&] { ++silent_calls; }).ok());
+      loop->quit();
+    });
+    ASSERT_TRUE(watched.ok()) << watched;
+  }
+  loop->run();
+  EXPECT_EQ(ready_calls, 1);
+  EXPECT_EQ(silent_calls, 0);
+}
+
 // Goal    a GPU whose driver hangs delays no other GPU, is seen to be busy, and is waited for only
 // so long.
 TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {

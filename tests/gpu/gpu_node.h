@@ -16,13 +16,18 @@
 
 namespace cco::test {
 
+/// The driver under test.
+inline absl::StatusOr<std::unique_ptr<GpuDriver>> open_test_driver() {
+  const char* const wanted = std::getenv("CCO_TEST_DRIVER");
+  DriverOptions options;
+  CCO_ASSIGN_OR_RETURN(options.kind, parse_driver_kind(wanted == nullptr ? "host" : wanted));
+  return open_driver(options);
+}
+
 class GpuNode {
  public:
   GpuNode() {
-    const char* const wanted = std::getenv("CCO_TEST_DRIVER");
-    DriverOptions options;
-    options.kind = *parse_driver_kind(wanted == nullptr ? "host" : wanted);
-    driver_ = *open_driver(options);
+    driver_ = *open_test_driver();
     daemon_ = std::make_unique<EmbeddedDaemon>(*driver_);
     Client::Options client;
     client.socket_path = daemon_->socket_path().c_str();
@@ -30,6 +35,8 @@ class GpuNode {
     gpus_ = *GpuSet::open(client_);
   }
 
+  const std::string& socket_path() const { return daemon_->socket_path(); }
+  GpuSet& gpus() { return *gpus_; }
   bool is_host() const { return gpus_->is_host(); }
   /// Threads per block that wait for one another: each is a thread of the machine on host.
   uint32_t block() const { return is_host() ? 3 : 128; }

@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "device/runtime/host_driver.h"
 #include "mori/cco/cco.hpp"
+#include "tests/mori/expect.h"
 #include "tests/support/embedded_daemon.h"
 
 namespace cco::test {
@@ -58,17 +58,5 @@ class MoriTest : public ::testing::Test {
   std::unique_ptr<HostDriver> driver_;
   std::unique_ptr<EmbeddedDaemon> daemon_;
 };
-
-/// The call succeeded; else its reason.
-#define CCO_EXPECT_OK(call) EXPECT_EQ(call, 0) << mori::cco::ccoGetLastErrorText()
-#define CCO_ASSERT_OK(call) ASSERT_EQ(call, 0) << mori::cco::ccoGetLastErrorText()
-
-/// The call failed, and the reason holds `word`.
-inline ::testing::AssertionResult refused(int result, const std::string& word) {
-  const std::string text = mori::cco::ccoGetLastErrorText();
-  if (result != -1) return ::testing::AssertionFailure() << result << " instead of -1";
-  if (text.find(word) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "no \"" << word << "\" in: " << text;
-}
 
 }  // namespace cco::test

@@ -1,0 +1,29 @@
+// Port: file descriptors that outlive the daemon, by name. Another process holds duplicates of
+// them.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/base/unique.h"
+
+namespace cco::memd {
+
+class FdVault {
+ public:
+  virtual ~FdVault() = default;
+
+  /// What an earlier daemon left, by name. Once, before anything else is put.
+  virtual absl::StatusOr<std::map<std::string, UniqueFd>> take_over() = 0;
+
+  /// Holds a duplicate of `fd` under `name` (1 to 64 characters of [a-z0-9-], in use by no other).
+  /// Once it returns, the fd outlives this process, however it ends. RESOURCE_EXHAUSTED: it is
+  /// full; UNAVAILABLE: it does not answer.
+  virtual absl::Status put(const std::string& name, BorrowedFd fd) = 0;
+
+  /// Closes what is held under `name`. Harmless if nothing is.
+  virtual absl::Status remove(const std::string& name) = 0;
+};
+
+}  // namespace cco::memd

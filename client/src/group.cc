@@ -38,14 +38,13 @@ absl::StatusOr<std::shared_ptr<Group>> Group::create(std::shared_ptr<Client> cli
   std::shared_ptr<Group> group(new Group(std::move(client), options.device));
   // Before anybody waits for this rank: what can only fail here.
   CCO_ASSIGN_OR_RETURN(group->context_, group->client_->driver().open(options.device));
-  std::string notice_ticket;
-  CCO_RETURN_IF_ERROR(group->join(options, &notice_ticket));
-  CCO_RETURN_IF_ERROR(group->map_control(notice_ticket));
+  CCO_RETURN_IF_ERROR(group->join(options));
+  CCO_RETURN_IF_ERROR(group->map_control());
   CCO_RETURN_IF_ERROR(run_self_test(*group, deadline));
   return group;
 }
 
-absl::Status Group::join(const Options& options, std::string* notice_ticket) {
+absl::Status Group::join(const Options& options) {
   v1::JoinGroupRequest request;
   request.set_rank(options.rank);
   request.set_size(options.size);
@@ -67,20 +66,17 @@ absl::Status Group::join(const Options& options, std::string* notice_ticket) {
                .slot_bytes = answer.slot_bytes(),
                .control_bytes = answer.control_bytes()};
   for (const v1::Member& member : answer.members()) gpu_uuids_.push_back(member.gpu_uuid());
-  *notice_ticket = answer.notice_ticket();
   return check_answer(answer, options);
 }
 
-absl::Status Group::map_control(const std::string& notice_ticket) {
-  CCO_ASSIGN_OR_RETURN(UniqueFd notice_fd, client_->connection().redeem(notice_ticket));
-  CCO_ASSIGN_OR_RETURN(notice_page_, NoticePage::map(std::move(notice_fd)));
-  CCO_ASSIGN_OR_RETURN(const uint64_t page,
-                       context_->register_host(notice_page_->address(), NoticePage::kBytes));
-  abort_word_address_ = page + offsetof(cco_notice_page, abort_word);
+absl::Status Group::map_control() {
   CCO_ASSIGN_OR_RETURN(
       heap_, Heap::create(&client_->driver(), device_, topology_.size, topology_.slot_bytes));
   const std::vector<uint64_t> offsets(topology_.size, 0);
   CCO_RETURN_IF_ERROR(map_range(0, offsets, topology_.control_bytes));
+  CCO_ASSIGN_OR_RETURN(const uint64_t page,
+                       context_->register_host(notice_page_->address(), NoticePage::kBytes));
+  abort_word_address_ = page + offsetof(cco_notice_page, abort_word);
   return context_->fill_zero(own_address(0), topology_.control_bytes);
 }
 
@@ -102,28 +98,35 @@ absl::Status Group::map_range(uint32_t slab_index, absl::Span<const uint64_t> of
         "another thread has been mapping memory of this group for %d ms. Is cco-memd stopped?",
         client_->connection().timeout().count()));
   }
-  if (!heap_->has_slab(slab_index)) {
-    v1::ExportSlabsRequest request;
-    request.set_group_id(topology_.group_id);
-    request.set_rank(topology_.rank);
-    request.set_slab_index(slab_index);
-    v1::ExportSlabsResponse answer;
-    CCO_RETURN_IF_ERROR(client_->call(&Stub::ExportSlabs, std::move(request), &answer));
-    std::vector<SlabPlace> places;
-    for (const v1::SlabExport& slab : answer.exports()) {
-      places.push_back({.offset = slab.offset(), .size_bytes = slab.size_bytes()});
-    }
-    CCO_RETURN_IF_ERROR(heap_->map_slab(slab_index, places, [&](uint32_t rank) {
-      return client_->connection().redeem(answer.exports(static_cast<int>(rank)).ticket());
-    }));
-    slab_count_.store(static_cast<uint32_t>(heap_->slab_count()), std::memory_order_relaxed);
-  }
+  if (!heap_->has_slab(slab_index)) CCO_RETURN_IF_ERROR(fetch_slab(slab_index));
   for (uint32_t rank = 0; rank < topology_.size; ++rank) {
     if (heap_->holds(slab_index, rank, offsets[rank], size_bytes)) continue;
     return absl::InternalError(absl::StrFormat(
         "cco-memd says that slab %d holds %d bytes at offset %d of rank %d; it does not",
         slab_index, size_bytes, offsets[rank], rank));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Group::fetch_slab(uint32_t slab_index) {
+  v1::ExportSlabsRequest request;
+  request.set_group_id(topology_.group_id);
+  request.set_rank(topology_.rank);
+  request.set_slab_index(slab_index);
+  v1::ExportSlabsResponse answer;
+  CCO_RETURN_IF_ERROR(client_->call(&Stub::ExportSlabs, std::move(request), &answer));
+  if (slab_index == 0) {
+    CCO_ASSIGN_OR_RETURN(UniqueFd notice, client_->connection().redeem(answer.notice_ticket()));
+    CCO_ASSIGN_OR_RETURN(notice_page_, NoticePage::map(std::move(notice)));
+  }
+  std::vector<SlabPlace> places;
+  for (const v1::SlabExport& slab : answer.exports()) {
+    places.push_back({.offset = slab.offset(), .size_bytes = slab.size_bytes()});
+  }
+  CCO_RETURN_IF_ERROR(heap_->map_slab(slab_index, places, [&](uint32_t rank) {
+    return client_->connection().redeem(answer.exports(static_cast<int>(rank)).ticket());
+  }));
+  slab_count_.store(static_cast<uint32_t>(heap_->slab_count()), std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

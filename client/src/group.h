@@ -92,8 +92,10 @@ class Group {
 
  private:
   Group(std::shared_ptr<Client> client, int device) : client_(std::move(client)), device_(device) {}
-  absl::Status join(const Options& options, std::string* notice_ticket);
-  absl::Status map_control(const std::string& notice_ticket);
+  absl::Status join(const Options& options);
+  absl::Status map_control();
+  /// Inside map_gate_. With slab 0 comes the notice page.
+  absl::Status fetch_slab(uint32_t slab_index);
 
   const std::shared_ptr<Client> client_;  // Co-owned by all its groups and the handle table.
   const int device_;

@@ -83,8 +83,12 @@ class Broker {
     uint64_t size_bytes;
     uint64_t offset;
   };
-  absl::StatusOr<std::vector<SlabTicket>> export_slab(Session& session, GroupId group,
-                                                      uint32_t rank, uint32_t slab_index);
+  struct SlabTickets {
+    std::vector<SlabTicket> slabs;  // By rank.
+    std::string notice;             // For the rank's notice page, with slab 0.
+  };
+  absl::StatusOr<SlabTickets> export_slab(Session& session, GroupId group, uint32_t rank,
+                                          uint32_t slab_index);
 
   // Looking. `session` sees its own tenant's, operators see all.
   struct Forming {

@@ -242,13 +242,6 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
                                                    " went away while memory was being allocated")),
                    call->missing().front());
   }
-  std::vector<std::string> tickets;
-  for (uint32_t rank = 0; failure.ok() && rank < group->size(); ++rank) {
-    absl::StatusOr<std::string> ticket =
-        desk_.issue(group->ranks[rank].session, group->ranks[rank].notice);
-    failure = ticket.status();
-    if (ticket.ok()) tickets.push_back(*std::move(ticket));
-  }
   if (!failure.ok()) {
     for (SlabId id : control.ok() ? *control : std::vector<SlabId>())
       slabs_.set_state(id, SlabState::kFreed);
@@ -269,8 +262,7 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
                     control_bytes,
                     asked_lsa_size == 0 ? group->size() : asked_lsa_size,
                     {},
-                    {},
-                    ""};
+                    {}};
   for (uint32_t rank = 0; rank < group->size(); ++rank) {
     const Rank& member = group->ranks[rank];
     result.gpu_uuids.push_back(slabs_.gpus()[member.gpu].uuid);
@@ -281,10 +273,7 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
                   absl::StrCat("group=", number(group->id), " name=\"", group->name,
                                "\" uid=", group->uid, " ranks=", group->size()));
   groups_.emplace(group->id, std::move(group));
-  call->finish([&](uint32_t rank) {
-    result.notice_ticket = tickets[rank];
-    return result;
-  });
+  call->finish([&](uint32_t) { return result; });
 }
 
 absl::Status Broker::leave(Session& session, GroupId id, uint32_t rank) {

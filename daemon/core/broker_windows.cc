@@ -404,16 +404,15 @@ absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Broker::SlabTicket>> Broker::export_slab(Session& session,
-                                                                    GroupId group_id, uint32_t rank,
-                                                                    uint32_t slab_index) {
+absl::StatusOr<Broker::SlabTickets> Broker::export_slab(Session& session, GroupId group_id,
+                                                        uint32_t rank, uint32_t slab_index) {
   CCO_ASSIGN_OR_RETURN(Member member, find_member(session, group_id, rank));
   const auto set = member.group->slabs.find(slab_index);
   if (set == member.group->slabs.end()) {
     return absl::NotFoundError(
         absl::StrCat("group ", number(group_id), " has no slab ", slab_index));
   }
-  std::vector<SlabTicket> tickets;
+  SlabTickets tickets;
   for (uint32_t owner = 0; owner < member.group->size(); ++owner) {
     if (set->second.ids[owner] == SlabId{}) {
       return about_rank(absl::AbortedError(absl::StrCat("slab ", slab_index, " of rank ", owner,
@@ -421,7 +420,11 @@ absl::StatusOr<std::vector<Broker::SlabTicket>> Broker::export_slab(Session& ses
                         owner);
     }
     CCO_ASSIGN_OR_RETURN(std::string ticket, desk_.issue(session.id, set->second.ids[owner]));
-    tickets.push_back({std::move(ticket), set->second.sizes[owner], set->second.offsets[owner]});
+    tickets.slabs.push_back(
+        {std::move(ticket), set->second.sizes[owner], set->second.offsets[owner]});
+  }
+  if (slab_index == 0) {
+    CCO_ASSIGN_OR_RETURN(tickets.notice, desk_.issue(session.id, member.rank->notice));
   }
   return tickets;
 }

@@ -93,7 +93,6 @@ struct JoinResult {
   uint32_t lsa_size = 0;
   std::vector<std::string> gpu_uuids;  // By rank.
   std::vector<int64_t> pids;
-  std::string notice_ticket;
 };
 
 struct WindowRequest {

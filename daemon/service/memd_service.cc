@@ -195,12 +195,13 @@ grpc::ServerUnaryReactor* MemdService::ExportSlabs(grpc::CallbackServerContext* 
                   v1::ExportSlabsResponse response;
                   response.set_expires_in_ms(
                       static_cast<uint32_t>(broker_.options().ticket_lifetime.count()));
-                  for (const Broker::SlabTicket& ticket : *tickets) {
+                  for (const Broker::SlabTicket& ticket : tickets->slabs) {
                     v1::SlabExport* slab = response.add_exports();
                     slab->set_ticket(ticket.ticket);
                     slab->set_size_bytes(ticket.size_bytes);
                     slab->set_offset(ticket.offset);
                   }
+                  response.set_notice_ticket(tickets->notice);
                   reply(std::move(response));
                 });
 }

@@ -200,7 +200,6 @@ v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {
   response.set_generation(result.generation);
   response.set_slot_bytes(result.slot_bytes);
   response.set_control_bytes(result.control_bytes);
-  response.set_notice_ticket(result.notice_ticket);
   response.set_lsa_rank(rank % result.lsa_size);
   response.set_lsa_size(result.lsa_size);
   response.set_lsa_first(rank - rank % result.lsa_size);

@@ -23,6 +23,12 @@ v1::ExportSlabsRequest export_request(uint64_t group_id, uint32_t slab_index = 0
   return request;
 }
 
+v1::ExportSlabsResponse export_control(RawSession& session, const v1::JoinGroupResponse& group) {
+  v1::ExportSlabsResponse exports;
+  EXPECT_TRUE(session.call(&Stub::ExportSlabs, export_request(group.group_id()), &exports).ok());
+  return exports;
+}
+
 uint32_t tickets_of(RawSession& session) {
   v1::ListSessionsResponse sessions;
   EXPECT_TRUE(session.call(&Stub::ListSessions, v1::ListSessionsRequest(), &sessions).ok());
@@ -37,11 +43,12 @@ TEST_F(TicketsTest, Replay) {
   start();
   RawSession session(daemon->socket_path());
   const v1::JoinGroupResponse group = session.join("job");
-  EXPECT_TRUE(session.connection().redeem(group.notice_ticket()).ok());
-  EXPECT_TRUE(refused(session.connection().redeem(group.notice_ticket()).status(),
-                      StatusCode::kNotFound, {"no such ticket", "works once"}));
+  const std::string ticket = export_control(session, group).notice_ticket();
+  EXPECT_TRUE(session.connection().redeem(ticket).ok());
+  EXPECT_TRUE(refused(session.connection().redeem(ticket).status(), StatusCode::kNotFound,
+                      {"no such ticket", "works once"}));
   for (const std::string& wrong : {std::string(), std::string("x"), std::string(16, '\0'),
-                                   std::string(1024, 'x'), group.notice_ticket() + "x"}) {
+                                   std::string(1024, 'x'), ticket + "x"}) {
     EXPECT_TRUE(refused(session.connection().redeem(wrong).status(), StatusCode::kNotFound,
                         {"no such ticket"}));
   }
@@ -55,8 +62,8 @@ TEST_F(TicketsTest, AnotherSessions) {
   RawSession owner(daemon->socket_path());
   RawSession thief(daemon->socket_path());
   const v1::JoinGroupResponse group = owner.join("job");
-  v1::ExportSlabsResponse exports;
-  ASSERT_TRUE(owner.call(&Stub::ExportSlabs, export_request(group.group_id()), &exports).ok());
+  const v1::ExportSlabsResponse exports = export_control(owner, group);
+  ASSERT_EQ(exports.exports_size(), 1);
   const std::string ticket = exports.exports(0).ticket();
   EXPECT_TRUE(refused(thief.connection().redeem(ticket).status(), StatusCode::kNotFound,
                       {"no such ticket", "for the process it was made for"}));
@@ -91,14 +98,15 @@ TEST_F(TicketsTest, AfterTheirTime) {
   start_with("ticket_ms: 100");
   RawSession session(daemon->socket_path());
   const v1::JoinGroupResponse group = session.join("job");
+  const std::string ticket = export_control(session, group).notice_ticket();
   const UniqueFd memory(::memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const absl::StatusOr<std::string> offer = session.connection().offer(memory);
   ASSERT_TRUE(offer.ok());
   const Stopwatch time;
   while (tickets_of(session) > 0 && time.elapsed() < patience()) std::this_thread::yield();
   EXPECT_EQ(tickets_of(session), 0u);
-  EXPECT_TRUE(refused(session.connection().redeem(group.notice_ticket()).status(),
-                      StatusCode::kNotFound, {"no such ticket", "within 100 ms", "fresh one"}));
+  EXPECT_TRUE(refused(session.connection().redeem(ticket).status(), StatusCode::kNotFound,
+                      {"no such ticket", "within 100 ms", "fresh one"}));
   session.leave(group.group_id());
 }
 
@@ -107,17 +115,16 @@ TEST_F(TicketsTest, AfterTheirTime) {
 TEST_F(TicketsTest, Limit) {
   start_with("limits { tickets_per_session: 4 }");
   RawSession session(daemon->socket_path());
-  const v1::JoinGroupResponse group = session.join("job");  // Its notice page is the first.
+  const v1::JoinGroupResponse group = session.join("job");
   const UniqueFd memory(::memfd_create("own", MFD_CLOEXEC));
   EXPECT_TRUE(session.connection().offer(memory).ok());
-  v1::ExportSlabsResponse exports;
-  EXPECT_TRUE(session.call(&Stub::ExportSlabs, export_request(group.group_id()), &exports).ok());
+  v1::ExportSlabsResponse exports = export_control(session, group);  // Of slab and notice page.
   EXPECT_TRUE(session.connection().offer(memory).ok());
   EXPECT_TRUE(refused(session.connection().offer(memory).status(), StatusCode::kResourceExhausted,
                       {"limits.tickets_per_session is 4", "4 tickets"}));
   EXPECT_TRUE(refused(session.call(&Stub::ExportSlabs, export_request(group.group_id()), &exports),
                       StatusCode::kResourceExhausted, {"limits.tickets_per_session is 4"}));
-  EXPECT_TRUE(session.connection().redeem(group.notice_ticket()).ok());
+  EXPECT_TRUE(session.connection().redeem(exports.notice_ticket()).ok());
   EXPECT_TRUE(session.connection().offer(memory).ok());
   session.leave(group.group_id());
 }
@@ -128,9 +135,9 @@ TEST_F(TicketsTest, HandedOutMemoryIsSealed) {
   start();
   RawSession session(daemon->socket_path());
   const v1::JoinGroupResponse group = session.join("job");
-  v1::ExportSlabsResponse exports;
-  ASSERT_TRUE(session.call(&Stub::ExportSlabs, export_request(group.group_id()), &exports).ok());
-  for (const std::string& ticket : {group.notice_ticket(), exports.exports(0).ticket()}) {
+  const v1::ExportSlabsResponse exports = export_control(session, group);
+  ASSERT_EQ(exports.exports_size(), 1);
+  for (const std::string& ticket : {exports.notice_ticket(), exports.exports(0).ticket()}) {
     const absl::StatusOr<UniqueFd> fd = session.connection().redeem(ticket);
     ASSERT_TRUE(fd.ok());
     EXPECT_EQ(::ftruncate(fd->get(), 0), -1);

@@ -235,7 +235,7 @@ TEST_F(CApi, FailedJoinLeavesNothing) {
       {"client and daemon do not match",
        [](FakeDaemon& d) { d.change_join = [](auto* j) { j->set_control_bytes(64); }; }},
       {"no such ticket",
-       [](FakeDaemon& d) { d.change_join = [](auto* j) { j->set_notice_ticket("bad"); }; }},
+       [](FakeDaemon& d) { d.change_export = [](auto* e) { e->set_notice_ticket("bad"); }; }},
       {"multiples of 4 GiB",
        [](FakeDaemon& d) { d.change_join = [](auto* j) { j->set_slot_bytes(5 << 20); }; }},
       {"mapping slab 0 of rank 0",

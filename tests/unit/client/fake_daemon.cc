@@ -240,7 +240,6 @@ grpc::Status FakeDaemon::JoinGroup(grpc::ServerContext*, const v1::JoinGroupRequ
   response->add_members()->set_gpu_uuid(request->gpu_uuid());
   response->set_lsa_size(1);
   response->set_control_bytes(kControlBytes);
-  response->set_notice_ticket(issue_ticket(duplicate(notice_)));
   response->set_generation(3);
   if (change_join) change_join(response);
   return grpc::Status::OK;
@@ -313,6 +312,9 @@ grpc::Status FakeDaemon::ExportSlabs(grpc::ServerContext*, const v1::ExportSlabs
       issue_ticket(slab.external ? duplicate(slab.external) : *driver_->export_fd(slab.memory)));
   item->set_size_bytes(slab.size_bytes);
   item->set_offset(slab.offset);
+  if (request->slab_index() == 0) {
+    response->set_notice_ticket(issue_ticket(duplicate(notice_)));
+  }
   if (change_export) change_export(response);
   return grpc::Status::OK;
 }

@@ -22,15 +22,12 @@ TEST(BrokerGroups, FormsInAnyOrder) {
     EXPECT_EQ(f.broker.groups().size(), 0u);
     answers[rank] = f.join(sessions[rank], rank, 4);
   }
-  std::set<std::string> tickets;
   for (const auto& answer : answers) {
     ASSERT_TRUE(answer->ok()) << answer->status();
     EXPECT_EQ((*answer)->group, (*answers[0])->group);
     EXPECT_EQ((*answer)->gpu_uuids,
               (std::vector<std::string>{"HOST-0", "HOST-1", "HOST-2", "HOST-3"}));
-    tickets.insert((*answer)->notice_ticket);
   }
-  EXPECT_EQ(tickets.size(), 4u);
   EXPECT_EQ(f.pool.live(), 4) << "one control region for each rank";
 }
 

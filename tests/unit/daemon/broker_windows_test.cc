@@ -269,12 +269,14 @@ TEST(BrokerWindows, ExternalMemoryIsPlacedAtOneOffsetIfPossible) {
     ASSERT_TRUE(answers[0]->ok()) << answers[0]->status();
     const WindowResult& result = **answers[0];
     EXPECT_EQ(result.peer_offsets[0] == result.peer_offsets[1], aligned);
-    const auto slabs = f.broker.export_slab(f.session(members[0]), group, 0, result.slab_index);
-    ASSERT_TRUE(slabs.ok());
+    const auto tickets = f.broker.export_slab(f.session(members[0]), group, 0, result.slab_index);
+    ASSERT_TRUE(tickets.ok());
+    EXPECT_TRUE(tickets->notice.empty());
+    const auto& slabs = tickets->slabs;
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ((*slabs)[rank].offset % kGranule, 0u);
-      EXPECT_EQ((*slabs)[rank].size_bytes, (rank + 2) * kGranule);
-      EXPECT_EQ(result.peer_offsets[rank] - (*slabs)[rank].offset,
+      EXPECT_EQ(slabs[rank].offset % kGranule, 0u);
+      EXPECT_EQ(slabs[rank].size_bytes, (rank + 2) * kGranule);
+      EXPECT_EQ(result.peer_offsets[rank] - slabs[rank].offset,
                 rank * kGranule + (aligned || rank == 0 ? 256 : 512));
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -328,7 +330,7 @@ TEST(BrokerWindows, LimitsNameThemselves) {
   EXPECT_THAT(text(f.create(members[0], f.window(group, 0, 256, "b"))->status()),
               HasSubstr("limits.windows_per_group is 1"));
   ASSERT_TRUE(f.broker.export_slab(f.session(members[0]), group, 0, 0)
-                  .ok());  // The notice ticket was the first.
+                  .ok());  // With one for the notice page.
   EXPECT_THAT(text(f.broker.export_slab(f.session(members[0]), group, 0, 0).status()),
               HasSubstr("limits.tickets_per_session is 2"));
 }

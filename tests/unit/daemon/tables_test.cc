@@ -79,7 +79,7 @@ TEST(ExportDesk, TicketsWorkOnceForTheirSessionInTime) {
   std::vector<SessionId> members;
   const GroupId group = f.form(2, &members);
   const auto ticket = [&] {
-    return (*f.broker.export_slab(f.session(members[0]), group, 0, 0))[1].ticket;
+    return f.broker.export_slab(f.session(members[0]), group, 0, 0)->slabs[1].ticket;
   };
   ExportDesk& desk = f.broker.desk();
   const std::string replayed = ticket();
@@ -106,7 +106,8 @@ TEST(ExportDesk, OffersAreNoTickets) {
   ExportDesk& desk = f.broker.desk();
   const std::string offer = *desk.take_offer(members[0], UniqueFd());
   EXPECT_EQ(desk.redeem(members[0], offer).status().code(), absl::StatusCode::kNotFound);
-  const std::string ticket = (*f.broker.export_slab(f.session(members[0]), group, 0, 0))[0].ticket;
+  const std::string ticket =
+      f.broker.export_slab(f.session(members[0]), group, 0, 0)->slabs[0].ticket;
   EXPECT_EQ(desk.claim_offer(members[0], ticket).status().code(), absl::StatusCode::kNotFound);
   f.broker.close_session(members[0]);
   EXPECT_EQ(desk.count(members[0]), 0u);

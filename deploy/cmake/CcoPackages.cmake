@@ -2,6 +2,7 @@
 #
 # cco::grpc_tools   gRPC, Protobuf and Abseil for cco-memd and ccoctl: static with CCO_STATIC
 # cco_grpc_shared, cco_grpc_static  the same by name, for libcco_client.so: see client/src
+# cco::sqlite       SQLite and zlib (checksums), for what cco-memd keeps on disk: static with CCO_STATIC
 # cco::log          spdlog, header-only (there is no static archive)
 # Archives of our own code name neither flavour; the final link does, once.
 find_package(Threads REQUIRED)
@@ -60,4 +61,21 @@ if(CCO_STATIC)
   add_library(cco::grpc_tools ALIAS cco_grpc_static)
 else()
   add_library(cco::grpc_tools ALIAS cco_grpc_shared)
+endif()
+
+find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)
+add_library(cco_sqlite INTERFACE)
+add_library(cco::sqlite ALIAS cco_sqlite)
+if(CCO_STATIC)
+  find_library(CCO_ARCHIVE_sqlite3 libsqlite3.a)
+  mark_as_advanced(CCO_ARCHIVE_sqlite3)
+  if(NOT CCO_ARCHIVE_sqlite3)
+    message(FATAL_ERROR "CCO_STATIC needs libsqlite3.a (package libsqlite3-dev), which is not there. Install it "
+      "(deploy/install-packages does), or configure with -DCCO_STATIC=OFF.")
+  endif()
+  target_link_libraries(cco_sqlite INTERFACE
+    ${CCO_ARCHIVE_sqlite3} ${CCO_ARCHIVE_z} m ${CMAKE_DL_LIBS} Threads::Threads)
+else()
+  target_link_libraries(cco_sqlite INTERFACE SQLite::SQLite3 ZLIB::ZLIB)
 endif()

@@ -32,6 +32,9 @@ ARROWS = {
                     "device/include/cco/device/abi.h"],
     "daemon/sys": ["absl", "system", "log", "client/base", "daemon/ports", "device/runtime/gpu_driver.h",
                    "device/include/cco/device/abi.h"],
+    "daemon/state/sqlite_store.cc": ["absl", "system", "sqlite", "client/base", "daemon/ports", "daemon/state"],
+    "daemon/state": ["absl", "system", "protobuf", "proto", "client/base", "daemon/ports", "daemon/core",
+                     "device/runtime/gpu_driver.h"],
     "daemon/service": ["absl", "system", "log", "grpc", "protobuf", "proto", "client/base", "daemon/ports",
                        "daemon/core", "daemon/sys", "device/runtime/gpu_driver.h"],  # sys: it serves a socket.
     "daemon": ["*"],
@@ -65,6 +68,7 @@ OUTSIDE = [
     ("proto", r".*\.pb\.h$"),
     ("protobuf", r"google/protobuf/"),
     ("log", r"spdlog/|fmt/"),
+    ("sqlite", r"sqlite3\.h$"),
     ("cli", r"CLI/"),
     ("test", r"gtest/|gmock/|benchmark/"),
     ("std", r"[a-z_]+$|std(int|def|arg|bool|io|lib)\.h$|string\.h$|(assert|errno|limits|math)\.h$"),

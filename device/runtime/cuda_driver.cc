@@ -139,6 +139,20 @@ class CudaDialect final : public VmmDialect {
   vmm::Result prepare(vmm::Function function) override {
     return cuda_.cuFuncLoad ? cuda_.cuFuncLoad(function) : vmm::kSuccess;
   }
+  /// Flags 0 at each: its barrier keeps them in order. The flag that leaves the barrier out is not
+  /// for the calls of this version (cuda.h, CUstreamWriteValue_flags).
+  vmm::Result write_words(vmm::Stream stream, absl::Span<const StreamWord> words) override {
+    cuda::BatchStore stores[kMaxStreamWords];
+    for (size_t i = 0; i < words.size(); ++i) {
+      stores[i] = {.operation = cuda::kStoreWord64,
+                   .address = words[i].address,
+                   .value = words[i].value,
+                   .flags = 0,
+                   .alias = 0,
+                   .unused = 0};
+    }
+    return cuda_.cuStreamBatchMemOp_v2(stream, static_cast<unsigned>(words.size()), stores, 0);
+  }
   vmm::Result allow_shared(vmm::Function function, uint32_t shared_bytes) override {
     return cuda_.cuFuncSetAttribute(function, cuda::kFunctionMaxDynamicSharedBytes,
                                     static_cast<int>(shared_bytes));

@@ -226,6 +226,14 @@ class GpuFunction {
   void* handle_ = nullptr;
 };
 
+/// A word, and where to store it.
+struct StreamWord {
+  uint64_t address = 0;
+  uint64_t value = 0;
+};
+/// Of one GpuStream::write_words().
+inline constexpr size_t kMaxStreamWords = 64;
+
 /// What a stream is for. Drivers put the streams of a process on few hardware queues (CUDA: 8), and
 /// work waits there for whatever was queued before it: a copy behind a kernel that waits for this
 /// very copy never starts. Streams of the two kinds share no queue.
@@ -246,9 +254,16 @@ class GpuStream {
   /// By the copy engine where there is one. Addresses are device addresses: of this device's
   /// memory, of a peer's that is mapped here, or of registered host memory.
   virtual absl::Status copy(uint64_t destination, uint64_t source, uint64_t size_bytes) = 0;
-  /// Stores an 8-byte aligned word once all earlier work of the stream has taken effect: whoever
-  /// sees the word, be it a kernel, a peer or the CPU, sees that too. Addresses as of copy().
-  virtual absl::Status write_word(uint64_t address, uint64_t value) = 0;
+  /// Stores 8-byte aligned words in their order once all earlier work of the stream has taken
+  /// effect: whoever sees one, be it a kernel, a peer or the CPU, sees that and the words before it
+  /// too. Addresses as of copy(). At most kMaxStreamWords; by one call of the library where that
+  /// keeps the order. After INVALID_ARGUMENT none is stored, after other failures perhaps the
+  /// first few.
+  virtual absl::Status write_words(absl::Span<const StreamWord> words) = 0;
+  absl::Status write_word(uint64_t address, uint64_t value) {
+    const StreamWord word{address, value};
+    return write_words(absl::MakeConstSpan(&word, 1));
+  }
   /// Blocks until all earlier work has ended. Kernels bound themselves by deadlines; this adds
   /// none.
   virtual absl::Status synchronize() = 0;

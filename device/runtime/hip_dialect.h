@@ -52,6 +52,10 @@ class HipDialect final : public VmmDialect {
   uint32_t clock_khz(int device) const override;
   uint32_t multiprocessor_count(int device) const override;
   vmm::Result prepare(vmm::Function) override { return vmm::kSuccess; }
+  /// One at a time: hipStreamBatchMemOp is new, beta, and its documentation promises no order.
+  vmm::Result write_words(vmm::Stream, absl::Span<const StreamWord>) override {
+    return vmm::kNotSupported;
+  }
   vmm::Result allow_shared(vmm::Function, uint32_t) override { return vmm::kSuccess; }
 
   /// Makes and frees one smallest allocation that can be exported.

@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cco/device/host_launch.h"
+#include "client/base/status_macros.h"
 #include "device/runtime/host_context.h"
+#include "device/runtime/stream_words.h"
 
 namespace cco {
 namespace {
@@ -94,13 +96,13 @@ class HostStream final : public GpuStream {
     return absl::OkStatus();
   }
 
-  absl::Status write_word(uint64_t address, uint64_t value) override {
-    if (address % sizeof value != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("write a word at %#x: not a multiple of %d", address, sizeof value));
-    }
-    enqueue(
-        [=] { __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE); });
+  absl::Status write_words(absl::Span<const StreamWord> words) override {
+    CCO_RETURN_IF_ERROR(check_words(words));
+    enqueue([copy = std::vector<StreamWord>(words.begin(), words.end())] {
+      for (const StreamWord& word : copy) {
+        __atomic_store_n(reinterpret_cast<uint64_t*>(word.address), word.value, __ATOMIC_RELEASE);
+      }
+    });
     return absl::OkStatus();
   }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/base/status_macros.h"
+#include "device/runtime/stream_words.h"
 
 namespace cco {
 namespace {
@@ -25,8 +26,14 @@ struct Execution {
 
   absl::Status call(std::string_view symbol, std::string_view what,
                     absl::FunctionRef<vmm::Result()> function) const {
+    return call(
+        symbol, [what] { return std::string(what); }, function);
+  }
+  /// `what` is asked only after a failure: making the text takes about as long as some calls.
+  absl::Status call(std::string_view symbol, absl::FunctionRef<std::string()> what,
+                    absl::FunctionRef<vmm::Result()> function) const {
     const vmm::Result result = scope->run(function);
-    return result == vmm::kSuccess ? absl::OkStatus() : vmm_error(dialect, symbol, result, what);
+    return result == vmm::kSuccess ? absl::OkStatus() : vmm_error(dialect, symbol, result, what());
   }
 };
 
@@ -63,9 +70,10 @@ class VmmStream final : public GpuStream {
   absl::Status launch(GpuFunction function, LaunchShape shape,
                       absl::Span<void* const> arguments) override {
     const auto kernel = static_cast<vmm::Function>(function.handle());
-    const std::string what =
-        absl::StrFormat("launch %d blocks of %d threads with %d bytes of shared memory",
-                        shape.blocks, shape.threads, shape.shared_bytes);
+    const auto what = [&] {
+      return absl::StrFormat("launch %d blocks of %d threads with %d bytes of shared memory",
+                             shape.blocks, shape.threads, shape.shared_bytes);
+    };
     if (shape.shared_bytes > kSharedBytesWithoutAsking) {
       CCO_RETURN_IF_ERROR(execution_.call("dynamic shared memory", what, [&] {
         return execution_.dialect.allow_shared(kernel, shape.shared_bytes);
@@ -78,27 +86,29 @@ class VmmStream final : public GpuStream {
   }
 
   absl::Status copy(uint64_t destination, uint64_t source, uint64_t size_bytes) override {
-    return execution_.call(
-        api().copy_on_device.symbol(),
-        absl::StrFormat("copy %d bytes from %#x to %#x", size_bytes, source, destination),
-        [&] { return api().copy_on_device(destination, source, size_bytes, stream_); });
+    const auto what = [&] {
+      return absl::StrFormat("copy %d bytes from %#x to %#x", size_bytes, source, destination);
+    };
+    return execution_.call(api().copy_on_device.symbol(), what, [&] {
+      return api().copy_on_device(destination, source, size_bytes, stream_);
+    });
   }
 
-  absl::Status write_word(uint64_t address, uint64_t value) override {
-    const std::string what = absl::StrFormat("write %d to the word at %#x", value, address);
-    if (address % sizeof value != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: not a multiple of %d", what, sizeof value));
+  absl::Status write_words(absl::Span<const StreamWord> words) override {
+    CCO_RETURN_IF_ERROR(check_words(words));
+    if (words.size() > 1) {
+      const vmm::Result result =
+          execution_.scope->run([&] { return execution_.dialect.write_words(stream_, words); });
+      if (result == vmm::kSuccess) return absl::OkStatus();
+      if (result != vmm::kNotSupported && result != vmm::kInvalidValue) {
+        return vmm_error(execution_.dialect, "write words", result,
+                         absl::StrFormat("write %d words, from %d at %#x to %d at %#x",
+                                         words.size(), words.front().value, words.front().address,
+                                         words.back().value, words.back().address));
+      }
     }
-    // Flags 0: a system-wide barrier comes before the store.
-    const absl::Status status = execution_.call(api().write_word.symbol(), what, [&] {
-      return api().write_word(stream_, address, value, 0);
-    });
-    if (!absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status)) return status;
-    // Not for this memory. A copy of so few bytes has read its source when the call returns.
-    return execution_.call(api().copy_to_device.symbol(), what, [&] {
-      return api().copy_to_device(address, &value, sizeof value, stream_);
-    });
+    for (const StreamWord& word : words) CCO_RETURN_IF_ERROR(store(word));
+    return absl::OkStatus();
   }
 
   absl::Status synchronize() override {
@@ -126,6 +136,21 @@ class VmmStream final : public GpuStream {
  private:
   explicit VmmStream(const Execution& execution) : execution_(execution) {}
   const vmm::Api& api() const { return execution_.api; }
+
+  absl::Status store(const StreamWord& word) {
+    const auto what = [&] {
+      return absl::StrFormat("write %d to the word at %#x", word.value, word.address);
+    };
+    // Flags 0: a system-wide barrier comes before the store.
+    const absl::Status status = execution_.call(api().write_word.symbol(), what, [&] {
+      return api().write_word(stream_, word.address, word.value, 0);
+    });
+    if (!absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status)) return status;
+    // Not for this memory. A copy of so few bytes has read its source when the call returns.
+    return execution_.call(api().copy_to_device.symbol(), what, [&] {
+      return api().copy_to_device(word.address, &word.value, sizeof word.value, stream_);
+    });
+  }
 
   const Execution& execution_;
   vmm::Stream stream_ = nullptr;

@@ -52,6 +52,9 @@ class VmmDialect {
   virtual uint32_t multiprocessor_count(int device) const = 0;
   /// Loads the function's code, so that its first launch waits for nothing that runs.
   virtual vmm::Result prepare(vmm::Function function) = 0;
+  /// GpuStream::write_words() by one call of the library. kNotSupported, kInvalidValue: none does
+  /// that, or not at these addresses; nothing is stored.
+  virtual vmm::Result write_words(vmm::Stream stream, absl::Span<const StreamWord> words) = 0;
   /// Lets a launch ask for this much dynamic shared memory.
   virtual vmm::Result allow_shared(vmm::Function function, uint32_t shared_bytes) = 0;
 };

@@ -59,5 +59,13 @@ CCO_SAME(cuda::kAttributePosixFdSupported,
 CCO_SAME(cuda::kAttributeRdmaWithVmmSupported,
          CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 CCO_SAME(cuda::kFunctionMaxDynamicSharedBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+CCO_SAME(cuda::kStoreWord64, CU_STREAM_MEM_OP_WRITE_VALUE_64);
+CCO_SAME(sizeof(cuda::BatchStore), sizeof(CUstreamBatchMemOpParams));
+CCO_SAME(offsetof(cuda::BatchStore, operation),
+         offsetof(CUstreamBatchMemOpParams, writeValue.operation));
+CCO_SAME(offsetof(cuda::BatchStore, address),
+         offsetof(CUstreamBatchMemOpParams, writeValue.address));
+CCO_SAME(offsetof(cuda::BatchStore, value), offsetof(CUstreamBatchMemOpParams, writeValue.value64));
+CCO_SAME(offsetof(cuda::BatchStore, flags), offsetof(CUstreamBatchMemOpParams, writeValue.flags));
 
 }  // namespace cco

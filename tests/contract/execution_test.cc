@@ -154,6 +154,49 @@ TEST_P(Execution, WordsFollowEarlierWork) {
   ::munmap(page, kPageBytes);
 }
 
+// Goal    words of one call are stored in their order behind what the stream did before, wherever
+//         they lie; a call that is refused stores none.
+// Method  words in host memory and in device memory, the last one first seen by the CPU: the others
+//         must be there then, and of two values for one place the second. Then a bad address at the
+//         end, too many words, none.
+TEST_P(Execution, WordsOfOneCallKeepTheirOrder) {
+  constexpr size_t kPageBytes = 4096;
+  auto* page = static_cast<uint64_t*>(
+      ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(page, MAP_FAILED);
+  const auto address = context(0).register_host(page, kPageBytes);
+  ASSERT_OK(address);
+  auto stream = context(0).create_stream(StreamUse::kEngine);
+  ASSERT_OK(stream);
+  std::vector<StreamWord> words;
+  for (uint64_t i = 1; i < kMaxStreamWords; ++i) {
+    words.push_back({i % 2 == 0 ? base() + 8 * i : *address + 8 * (i % 9 + 1), i});
+  }
+  words.push_back({*address, 1});
+  ASSERT_OK((*stream)->write_words(words));
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (__atomic_load_n(page, __ATOMIC_ACQUIRE) == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
+    std::this_thread::yield();
+  }
+  for (uint64_t last = kMaxStreamWords - 1; last + 18 > kMaxStreamWords; last -= 2) {
+    EXPECT_EQ(page[last % 9 + 1], last);  // Nine odd numbers have nine places.
+  }
+  uint64_t stored[kMaxStreamWords] = {};
+  ASSERT_OK(context(0).copy_to_host(stored, base(), sizeof stored));
+  for (uint64_t i = 2; i < kMaxStreamWords; i += 2) EXPECT_EQ(stored[i], i);
+
+  const std::vector<StreamWord> bad = {{*address, 7}, {*address + 4, 7}};
+  EXPECT_TRUE(says((*stream)->write_words(bad), Code::kInvalidArgument, {"multiple of 8"}));
+  const std::vector<StreamWord> many(kMaxStreamWords + 1, StreamWord{*address, 7});
+  EXPECT_TRUE(says((*stream)->write_words(many), Code::kInvalidArgument, {"65 words", "64"}));
+  ASSERT_OK((*stream)->write_words({}));
+  ASSERT_OK((*stream)->synchronize());
+  EXPECT_EQ(*page, 1u);
+  context(0).unregister_host(page);
+  ::munmap(page, kPageBytes);
+}
+
 // Goal    where the driver does not store words to some memory, they arrive all the same, in order.
 // Method  the fake runtime refuses the call, in the two ways that say so, and in one that does not.
 TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
@@ -169,8 +212,18 @@ TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
     ASSERT_OK(context(0).copy_to_host(&word, base(), sizeof word));
     EXPECT_EQ(word, 7u) << refusal;
   }
-  const ScopedVariable fail("FAKE_HIP_FAIL", "hipStreamWriteValue64:1:999");
-  EXPECT_TRUE(says((*stream)->write_word(base(), 8), Code::kInternal, {"hipStreamWriteValue64"}));
+  {
+    const ScopedVariable fail("FAKE_HIP_FAIL", "hipStreamWriteValue64:1:999");
+    EXPECT_TRUE(says((*stream)->write_word(base(), 8), Code::kInternal, {"hipStreamWriteValue64"}));
+  }
+  const ScopedVariable fail("FAKE_HIP_FAIL", "hipStreamWriteValue64:2:999");
+  ASSERT_OK(context(0).fill_zero(base(), 24));
+  EXPECT_TRUE(says((*stream)->write_words({{base(), 1}, {base() + 8, 2}, {base() + 16, 3}}),
+                   Code::kInternal, {"hipStreamWriteValue64", "write 2 to the word"}));
+  uint64_t words[3] = {};
+  ASSERT_OK(context(0).copy_to_host(words, base(), sizeof words));
+  EXPECT_EQ(words[0], 1u);
+  EXPECT_EQ(words[2], 0u) << "none behind the one that failed";
 }
 
 // Goal    a kernel gets the arguments that were passed at launch, even if they change before it

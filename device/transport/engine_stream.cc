@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<GpuStream>> open_engine_stream(GpuContext* contex
     CCO_RETURN_IF_ERROR(stream->copy(scratch + 1, scratch + kHalf, bytes));  // Unlike alignment.
   }
   CCO_RETURN_IF_ERROR(stream->write_word(scratch, 0));
+  CCO_RETURN_IF_ERROR(stream->write_words({{scratch, 0}, {scratch + sizeof(uint64_t), 0}}));
   CCO_RETURN_IF_ERROR(stream->synchronize());
   return stream;
 }

@@ -12,14 +12,13 @@ namespace {
 using std::chrono::microseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr microseconds kEager{200};  // Answering at once matters while a kernel is at it.
 constexpr microseconds kFirstNap{20};
 constexpr microseconds kLongestNap{1000};  // What the first item after a pause may wait.
 
 }  // namespace
 
-EngineThread::EngineThread(std::function<bool()> step)
-    : step_(std::move(step)), thread_([this] { run(); }) {}
+EngineThread::EngineThread(std::function<bool()> step, const EnginePace& pace)
+    : step_(std::move(step)), pace_(pace), thread_([this] { run(); }) {}
 
 EngineThread::~EngineThread() {
   {
@@ -34,12 +33,13 @@ void EngineThread::run() {
   ::pthread_setname_np(::pthread_self(), "cco-engine");  // For people with many threads.
   Clock::time_point last_work = Clock::now();
   microseconds nap = kFirstNap;
+  uint32_t looks = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (step_()) {
       last_work = Clock::now();
       nap = kFirstNap;
-    } else if (Clock::now() - last_work < kEager) {
-      std::this_thread::yield();
+    } else if (Clock::now() - last_work < pace_.eager) {
+      if (++looks % pace_.looks_per_yield == 0) std::this_thread::yield();
     } else {
       std::unique_lock<std::mutex> lock(mutex_);
       stopping_.wait_for(lock, nap, [this] { return stop_.load(std::memory_order_relaxed); });

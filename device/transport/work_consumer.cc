@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint64_t kLineBytes = 64;
 constexpr uint32_t kBatchItems = 16;
+// An item asks for a value and two signals, a batch for its completion.
+static_assert(3 * kBatchItems + 1 <= kMaxStreamWords);
 /// Beyond it a batch ends: whoever waits for one item should not wait for much behind it.
 constexpr uint64_t kBatchBytes = uint64_t{1} << 20;
 
@@ -127,10 +129,12 @@ bool WorkConsumer::perform(uint32_t ring, const cco_work_item& item) {
     fail(ring, reason, peer);
     return false;
   }
-  absl::Status status = move(ring, item, places);
-  if (status.ok()) status = raise(ring, places.remote_signal, item.signal_delta);
-  if (status.ok()) status = raise(ring, places.local_signal, item.signal_delta);
-  if (!status.ok()) fail(ring, CCO_WORK_COPY_FAILED, peer);
+  if (move(ring, item, places).ok()) {
+    raise(places.remote_signal, item.signal_delta, peer);
+    raise(places.local_signal, item.signal_delta, peer);
+  } else {
+    fail(ring, CCO_WORK_COPY_FAILED, peer);
+  }
   return CCO_WORK_OPERATION(item.header) != CCO_WORK_NONE || CCO_WORK_SIGNALS(item.header) != 0;
 }
 
@@ -176,36 +180,55 @@ absl::Status WorkConsumer::move(uint32_t ring, const cco_work_item& item, const 
   if (CCO_WORK_OPERATION(item.header) == CCO_WORK_NONE) return absl::OkStatus();
   if (CCO_WORK_OPERATION(item.header) == CCO_WORK_VALUE) {
     if (item.bytes == sizeof(uint64_t) && places.destination % sizeof(uint64_t) == 0) {
-      return backend_->write_word(ring, places.destination, item.local_offset);
+      ask({places.destination, item.local_offset}, CCO_WORK_PEER(item.header));
+      return absl::OkStatus();
     }
     // From the ring itself: the slot stays as it is until the item is completed.
     const WorkRing& from = rings_[ring];
     const uint64_t slot = from.next % from.depth * sizeof(cco_work_item);
-    return backend_->copy(ring, places.destination,
-                          from.items_address + slot + offsetof(cco_work_item, local_offset),
-                          item.bytes);
+    return copy(ring, places.destination,
+                from.items_address + slot + offsetof(cco_work_item, local_offset), item.bytes);
   }
   for (uint64_t done = 0; done < item.bytes; done += options_.max_copy_bytes) {
-    CCO_RETURN_IF_ERROR(backend_->copy(ring, places.destination + done, places.source + done,
-                                       std::min(item.bytes - done, options_.max_copy_bytes)));
+    CCO_RETURN_IF_ERROR(copy(ring, places.destination + done, places.source + done,
+                             std::min(item.bytes - done, options_.max_copy_bytes)));
   }
   return absl::OkStatus();
 }
 
-absl::Status WorkConsumer::raise(uint32_t ring, uint64_t signal, uint64_t delta) {
-  if (signal == 0) return absl::OkStatus();
+absl::Status WorkConsumer::copy(uint32_t ring, uint64_t destination, uint64_t source,
+                                uint64_t bytes) {
+  hand_on(ring);  // Whoever waits for those words should not wait for this copy.
+  return backend_->copy(ring, destination, source, bytes);
+}
+
+void WorkConsumer::raise(uint64_t signal, uint64_t delta, uint32_t peer) {
+  if (signal == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  uint64_t& value = raised_[signal];
-  CCO_RETURN_IF_ERROR(backend_->write_word(ring, signal, value + delta));
-  value += delta;
-  return absl::OkStatus();
+  ask({signal, raised_[signal] += delta}, peer);
+}
+
+void WorkConsumer::ask(StreamWord word, uint32_t peer) {
+  words_.push_back(word);
+  words_peer_ = peer;
+}
+
+bool WorkConsumer::hand_on(uint32_t ring) {
+  if (words_.empty()) return true;
+  const bool ok = backend_->write_words(ring, words_).ok();
+  if (!ok) fail(ring, CCO_WORK_COPY_FAILED, words_peer_);
+  words_.clear();
+  return ok;
 }
 
 void WorkConsumer::publish(uint32_t index, uint32_t last_peer) {
   const WorkRing& ring = rings_[index];
-  if (backend_->write_word(index, ring.completed_address, ring.next).ok()) return;
-  // Nobody knows any more what has arrived. Whoever waits must not wait for ever, and is told.
-  fail(index, CCO_WORK_COPY_FAILED, last_peer);
+  const StreamWord completed{ring.completed_address, ring.next};
+  ask(completed, last_peer);
+  if (hand_on(index)) return;
+  // A signal may have been in the way.
+  if (backend_->write_words(index, absl::MakeConstSpan(&completed, 1)).ok()) return;
+  // Nobody knows any more what has arrived. Whoever waits must not wait for ever, and was told.
   __atomic_store_n(ring.completed, ring.next, __ATOMIC_RELEASE);
 }
 

@@ -12,7 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "cco/device/abi_work.h"
+#include "device/runtime/gpu_driver.h"
 #include "device/transport/host_memory.h"
 #include "device/transport/transport_team.h"
 
@@ -34,7 +36,8 @@ class WorkBackend {
   virtual ~WorkBackend() = default;
   virtual absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source,
                             uint64_t bytes) = 0;
-  virtual absl::Status write_word(uint32_t ring, uint64_t address, uint64_t value) = 0;
+  /// At most kMaxStreamWords. A failed call may have stored the first few.
+  virtual absl::Status write_words(uint32_t ring, absl::Span<const StreamWord> words) = 0;
 };
 
 /// What producers of one ring share; zeroed device memory. Rings do not share cache lines.
@@ -72,6 +75,9 @@ class WorkRings {
 /// Serves rings from one thread. An item is valid or not by what it held when it was read, once:
 /// whoever posted it may scribble on it any time. One that is refused or fails moves nothing,
 /// raises nothing, is told in the ring's error word (the first one is), and counts as completed.
+///
+/// Signals and completions that follow each other without a copy between them are one call of the
+/// back-end. Where that fails, it is told, and what the signals rose by comes with their next rise.
 class WorkConsumer {
  public:
   struct Options {
@@ -114,7 +120,11 @@ class WorkConsumer {
   uint32_t check(uint32_t ring, const cco_work_item& item, Places* places) const;
   uint32_t check_ranges(const cco_work_item& item, uint32_t peer, Places* places) const;
   absl::Status move(uint32_t ring, const cco_work_item& item, const Places& places);
-  absl::Status raise(uint32_t ring, uint64_t signal, uint64_t delta);
+  absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source, uint64_t bytes);
+  void raise(uint64_t signal, uint64_t delta, uint32_t peer);
+  /// Asks for a word behind all that was asked for; it goes with the next hand_on().
+  void ask(StreamWord word, uint32_t peer);
+  bool hand_on(uint32_t ring);
   void publish(uint32_t ring, uint32_t last_peer);
   void fail(uint32_t ring, uint32_t reason, uint32_t peer);
 
@@ -123,6 +133,8 @@ class WorkConsumer {
   const Options options_;
   WorkBackend* const backend_;
   std::vector<WorkRing> rings_;
+  std::vector<StreamWord> words_;  ///< Of the ring that is being served: asked for.
+  uint32_t words_peer_ = 0;        ///< Of the last of them.
   std::mutex mutex_;
   /// By a signal's address: its value.
   std::unordered_map<uint64_t, uint64_t> raised_ ABSL_GUARDED_BY(mutex_);

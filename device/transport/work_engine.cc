@@ -37,8 +37,8 @@ class WorkEngine::Streams final : public WorkBackend {
   absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source, uint64_t bytes) override {
     return of(ring).copy(destination, source, bytes);
   }
-  absl::Status write_word(uint32_t ring, uint64_t address, uint64_t value) override {
-    return of(ring).write_word(address, value);
+  absl::Status write_words(uint32_t ring, absl::Span<const StreamWord> words) override {
+    return of(ring).write_words(words);
   }
 
  private:
@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<WorkEngine>> WorkEngine::start(const TransportTea
       new WorkEngine(team, std::move(meaning), std::move(rings), std::move(streams), limits));
   try {
     engine->thread_ =
-        std::make_unique<EngineThread>([&consumer = engine->consumer_] { return consumer.step(); });
+        std::make_unique<EngineThread>([&consumer = engine->consumer_] { return consumer.step(); },
+                                       team.is_host ? kHostPace : kGpuPace);
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(
         absl::StrCat("start the thread behind rings of work items: ", error.what()));

@@ -67,8 +67,10 @@ class DirectBackend : public WorkBackend {
                  bytes);
     return absl::OkStatus();
   }
-  absl::Status write_word(uint32_t, uint64_t address, uint64_t value) override {
-    __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
+  absl::Status write_words(uint32_t, absl::Span<const StreamWord> words) override {
+    for (const StreamWord& word : words) {
+      __atomic_store_n(reinterpret_cast<uint64_t*>(word.address), word.value, __ATOMIC_RELEASE);
+    }
     return absl::OkStatus();
   }
 };

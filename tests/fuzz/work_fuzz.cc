@@ -85,20 +85,26 @@ class StrictBackend : public cco::WorkBackend {
     return absl::OkStatus();
   }
 
-  absl::Status write_word(uint32_t, uint64_t address, uint64_t value) override {
-    CCO_ASSERT(address % sizeof value == 0);
-    bool allowed =
-        address == address_of(&model_.completed) || in_some_window(address, sizeof value);
-    for (Rank& rank : model_.ranks) {
-      allowed = allowed || lies_in(address, sizeof value, rank.signals.data(), sizeof rank.signals);
+  absl::Status write_words(uint32_t, absl::Span<const cco::StreamWord> words) override {
+    CCO_ASSERT(!words.empty() && words.size() <= cco::kMaxStreamWords);
+    for (const cco::StreamWord& word : words) {
+      CCO_ASSERT(word.address % sizeof word.value == 0);
+      CCO_ASSERT(is_word(word.address));
+      std::memcpy(reinterpret_cast<void*>(word.address), &word.value, sizeof word.value);
     }
-    CCO_ASSERT(allowed);
-    std::memcpy(reinterpret_cast<void*>(address), &value, sizeof value);
     scribble();
     return absl::OkStatus();
   }
 
  private:
+  /// Whether a word may be stored there.
+  bool is_word(uint64_t address) const {
+    bool allowed = address == address_of(&model_.completed) || in_some_window(address, 8);
+    for (const Rank& rank : model_.ranks) {
+      allowed = allowed || lies_in(address, 8, rank.signals.data(), sizeof rank.signals);
+    }
+    return allowed;
+  }
   bool in_some_window(uint64_t address, uint64_t bytes) const {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (const auto& window : model_.ranks[rank].windows) {

@@ -24,23 +24,31 @@ constexpr uint64_t kWindowBytes = 4096;
 constexpr uint32_t kSignals = 4;
 constexpr uint64_t kGeneration = EmulatedNode::kWindowGeneration;
 
-/// Notes every copy, holds words of `completed` back while told to, and fails on demand.
+/// Notes every call, holds words of `completed` back while told to, and fails on demand.
 class NotingBackend : public DirectBackend {
  public:
   absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source, uint64_t bytes) override {
     if (copies_fail) return absl::InternalError("injected");
     copies.push_back(bytes);
+    calls += 'c';
     return DirectBackend::copy(ring, destination, source, bytes);
   }
-  absl::Status write_word(uint32_t ring, uint64_t address, uint64_t value) override {
-    if (address == failing_word) return absl::InternalError("injected");
-    if (address == held_word) return absl::OkStatus();
-    words.push_back(value);
-    return DirectBackend::write_word(ring, address, value);
+  absl::Status write_words(uint32_t ring, absl::Span<const StreamWord> words) override {
+    for (const StreamWord& word : words) {
+      if (word.address == failing_word) return absl::InternalError("injected");
+    }
+    calls += std::to_string(words.size());
+    for (const StreamWord& word : words) {
+      if (word.address == held_word) continue;
+      ++word_count;
+      EXPECT_TRUE(DirectBackend::write_words(ring, absl::MakeConstSpan(&word, 1)).ok());
+    }
+    return absl::OkStatus();
   }
 
   std::vector<uint64_t> copies;
-  std::vector<uint64_t> words;
+  std::string calls;  ///< c: a copy; a number: so many words.
+  uint64_t word_count = 0;
   bool copies_fail = false;
   uint64_t failing_word = 0;
   uint64_t held_word = 0;
@@ -264,13 +272,38 @@ TEST_F(Consumer, DriverFailures) {
   backend_.failing_word = team_.words[1] + node_.transport_offset() + 16;
   EXPECT_TRUE(perform(good()));
   EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
+  EXPECT_EQ(CCO_WORK_ERROR_PEER(ring_->error()), 1u);
   EXPECT_EQ(ring_->completed(), 9u);
+  EXPECT_EQ(signal(1, 2), 5u) << "as it was";
+  EXPECT_EQ(backend_.calls, "1c3c1") << "the completion is tried without the signals";
 
   make({}, 8);
   backend_.failing_word = ring_->host().completed_address;
   EXPECT_TRUE(perform(good()));
   EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
   EXPECT_EQ(ring_->completed(), 9u) << "nobody waits for ever";
+}
+
+// Goal    words go in as few calls as keep a signal from waiting for a copy behind it: with the
+//         words around them, and before the next copy.
+// Method  a put with two signals alone; then two puts, signals, an aligned value, one more put.
+TEST_F(Consumer, WordsGoTogether) {
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(backend_.calls, "c3");
+  backend_.calls.clear();
+  cco_work_item value = with_header(CCO_WORK_VALUE, CCO_WORK_SIGNAL_REMOTE, 1);
+  value.bytes = 8;
+  value.remote_offset = 1024;
+  post(good());
+  post(good());
+  post(with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1));
+  post(value);
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(backend_.calls, "c2c5c3");
+  EXPECT_EQ(signal(1, 2), 6 * 5u);
+  EXPECT_EQ(signal(0, 2), 4 * 5u);
+  EXPECT_EQ(bytes(1).substr(1024, 8), std::string("\xc8\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(ring_->completed(), 6u);
 }
 
 // Goal    items longer than a driver's copy become several, without a gap.
@@ -295,13 +328,16 @@ TEST_F(Consumer, BatchesAndBoundsItems) {
   }
   EXPECT_EQ(signal(1, 2), 20 * 5u);
   backend_.held_word = 0;
-  ASSERT_TRUE(backend_.write_word(0, ring_->host().completed_address, 20).ok());
-  backend_.words.clear();
+  const StreamWord completed{ring_->host().completed_address, 20};
+  ASSERT_TRUE(backend_.write_words(0, absl::MakeConstSpan(&completed, 1)).ok());
+  backend_.word_count = 0;
+  backend_.calls.clear();
   uint32_t steps = 0;
   while (consumer_->step()) ++steps;
   EXPECT_EQ(signal(1, 2), 60 * 5u);
   EXPECT_EQ(ring_->completed(), 60u);
-  EXPECT_EQ(backend_.words.size(), 40u + steps);
+  EXPECT_EQ(backend_.word_count, 40u + steps);
+  EXPECT_EQ(backend_.calls, "17179") << "batches of 16, 16 and 8 items";
   EXPECT_LE(steps, 4u);
 }
 
@@ -320,7 +356,8 @@ TEST_F(Consumer, EmptyItemsTakeTheShortWay) {
   EXPECT_EQ(ring_->completed(), 1u);
   EXPECT_TRUE(perform(empty));
   EXPECT_EQ(ring_->completed(), 1u);
-  ASSERT_TRUE(backend_.DirectBackend::write_word(0, completed_address, 4).ok());
+  const StreamWord completed{completed_address, 4};
+  ASSERT_TRUE(backend_.DirectBackend::write_words(0, absl::MakeConstSpan(&completed, 1)).ok());
   EXPECT_TRUE(perform(empty));
   EXPECT_EQ(ring_->completed(), 5u);
 }

@@ -40,7 +40,9 @@ CCO_DEVICE Place at(const Window& window, uint64_t offset) { return Place{window
 /// Both ranges 16-byte aligned relative to each other is fastest; they must not overlap.
 ///
 /// Callers   all threads of `coop`, with equal arguments; each moves a share
-/// Ordering  none: a signal to the same peer by the same `coop` publishes it
+/// Ordering  none: a signal to the same peer by the same `coop` publishes it. Each thread reads its
+///           share of `source` itself, hence its own earlier stores there, and another's only if
+///           the two have synchronised since. (Engines read what the whole group stored: sdma.h.)
 /// Blocking  never. `source` may be reused after the group has synchronised
 template <CCO_COPY_COOP C>
 CCO_DEVICE void put(C coop, uint32_t peer, Place destination, const void* source, uint64_t bytes);
@@ -74,7 +76,10 @@ CCO_DEVICE uint64_t* signal_ptr(const DeviceComm& comm, uint32_t lsa_rank, uint3
 /// Publishes what the group has stored, then adds `delta` to `peer`'s signal `index`.
 ///
 /// Callers   all threads of `coop`, converged, with equal arguments
-/// Ordering  release, system scope; pairs with wait_at_least()
+/// Ordering  release, system scope; pairs with wait_at_least(). Of every store that a thread of the
+///           group made before the call, by put(), put_value() or plainly, whatever rank's memory
+///           it went to; of other threads' stores, those that a thread of the group has
+///           synchronised with. Not of what engines still move: see sdma.h and gda.h
 /// Blocking  until the group's earlier stores have been performed
 template <CCO_COOP C>
 CCO_DEVICE void signal_add(C coop, const DeviceComm& comm, uint32_t peer, uint32_t index,
@@ -141,10 +146,26 @@ class LsaBarrier {
   CCO_DEVICE uint64_t epoch() const { return epoch_; }
 
  private:
+  CCO_DEVICE uint64_t* word_of(uint32_t lsa_rank, uint32_t index) const;
+  CCO_DEVICE uint32_t peer_count() const { return comm_.lsa_size - 1; }
+  /// By index, ascending: all LSA ranks but this one.
+  CCO_DEVICE uint32_t peer(uint32_t index) const {
+    return index + (index >= comm_.lsa_rank ? 1 : 0);
+  }
+  /// Where this rank tells a peer, and where the peer tells this rank.
+  CCO_DEVICE uint64_t* outbox(uint32_t index) const {
+    return word_of(peer(index), 1 + comm_.lsa_rank);
+  }
+  CCO_DEVICE const uint64_t* inbox(uint32_t index) const {
+    return word_of(comm_.lsa_rank, 1 + peer(index));
+  }
+
   C coop_;
   const DeviceComm& comm_;
   uint64_t words_offset_;  // In the control window: this rank's epoch, then one inbox per sender.
   uint64_t epoch_;         // Rounds this rank has completed.
+  uint64_t* first_outbox_ = nullptr;  // Of the first peer that this thread serves, if any.
+  const uint64_t* first_inbox_ = nullptr;
 };
 
 }  // namespace cco::device

@@ -104,20 +104,27 @@ CCO_DEVICE WaitResult wait_at_least(C coop, const DeviceComm& comm, uint32_t ind
 // itself. Each peer is served by one lane; a group smaller than the team serves several per lane.
 
 template <CCO_COOP C>
+CCO_DEVICE uint64_t* LsaBarrier<C>::word_of(uint32_t lsa_rank, uint32_t index) const {
+  return peer_ptr<uint64_t>(comm_.control, lsa_rank, words_offset_ + 8 * uint64_t{index}, 8);
+}
+
+template <CCO_COOP C>
 CCO_DEVICE LsaBarrier<C>::LsaBarrier(C coop, const DeviceComm& comm, uint32_t index)
     : coop_(coop),
       comm_(comm),
       words_offset_(comm.barrier_offset + 8 * uint64_t{index} * (comm.lsa_size + 1)) {
   CCO_DEVICE_CHECK(index < comm.barrier_count, "barrier index out of range", index,
                    comm.barrier_count);
-  epoch_ = load_relaxed_device(local_ptr<uint64_t>(comm.control, words_offset_, 8));
+  epoch_ = load_relaxed_device(word_of(comm.lsa_rank, 0));
+  const uint32_t first = coop_.thread_rank();
+  if (first >= peer_count()) return;
+  first_outbox_ = outbox(first);
+  first_inbox_ = inbox(first);
 }
 
 template <CCO_COOP C>
 CCO_DEVICE LsaBarrier<C>::~LsaBarrier() {
-  if (coop_.is_leader()) {
-    store_relaxed_device(local_ptr<uint64_t>(comm_.control, words_offset_, 8), epoch_);
-  }
+  if (coop_.is_leader()) store_relaxed_device(word_of(comm_.lsa_rank, 0), epoch_);
   coop_.sync();  // The group's next barrier on this index reads it.
 }
 
@@ -125,13 +132,13 @@ template <CCO_COOP C>
 CCO_DEVICE void LsaBarrier<C>::arrive() {
   drain_stores();
   coop_.sync();
-  const uint32_t first = coop_.thread_rank();
-  if (first >= comm_.lsa_size) return;
+  if (first_outbox_ == nullptr) return;
   publish_system();
-  for (uint32_t peer = first; peer < comm_.lsa_size; peer += coop_.size()) {
-    if (peer == comm_.lsa_rank) continue;
-    const uint64_t inbox = words_offset_ + 8 * (1 + uint64_t{comm_.lsa_rank});
-    store_published_system(peer_ptr<uint64_t>(comm_.control, peer, inbox, 8), epoch_ + 1);
+  // Its address is known: working it out here would add to the way of every round.
+  store_published_system(first_outbox_, epoch_ + 1);
+  uint32_t index = coop_.thread_rank();
+  while ((index += coop_.size()) < peer_count()) {
+    store_published_system(outbox(index), epoch_ + 1);
   }
 }
 
@@ -140,17 +147,16 @@ CCO_DEVICE WaitResult LsaBarrier<C>::wait(const Deadline& deadline) {
   Poll poll(deadline);
   bool arrived = true;
   uint32_t missing = kNoRank;
-  for (uint32_t peer = coop_.thread_rank(); peer < comm_.lsa_size && arrived;
-       peer += coop_.size()) {
-    if (peer == comm_.lsa_rank) continue;
-    const uint64_t* const inbox =
-        local_ptr<const uint64_t>(comm_.control, words_offset_ + 8 * (1 + uint64_t{peer}), 8);
-    while (!(arrived = impl::reached(load_relaxed_system(inbox), epoch_ + 1)) && poll.again()) {
+  const uint64_t* word = first_inbox_;
+  for (uint32_t index = coop_.thread_rank(); index < peer_count() && arrived;
+       index += coop_.size()) {
+    if (index != coop_.thread_rank()) word = inbox(index);
+    while (!(arrived = impl::reached(load_relaxed_system(word), epoch_ + 1)) && poll.again()) {
     }
     if (arrived) {
-      acquire_system(inbox);
+      acquire_system(word);
     } else {
-      missing = world_rank(comm_, peer);
+      missing = world_rank(comm_, peer(index));
     }
   }
   const WaitResult result = agree(coop_, arrived, poll.aborted(), missing, deadline);

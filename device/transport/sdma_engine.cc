@@ -52,8 +52,8 @@ bool SdmaEngine::serve(Queue& queue) {
     // Idle: nothing may be held back any longer.
     if (queue.overlapping.empty() && queue.published == queue.read) return false;
     const absl::Status ended = end_copies(queue);
-    if (!ended.ok()) stop(queue, ended);
     publish(queue);
+    if (!ended.ok()) stop(queue, ended);
     return true;
   }
   absl::Status status = check_doorbell(queue, write);
@@ -144,11 +144,14 @@ void SdmaEngine::publish(Queue& queue) {
 
 void SdmaEngine::stop(Queue& queue, const absl::Status& why) {
   queue.is_stopped = true;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!status_.ok()) return;
   const std::string text = absl::StrFormat("SDMA %s stopped at %#x: %s", queue.ring.name,
                                            queue.read, std::string(why.message()));
-  status_ = about_peer(absl::Status(why.code(), text), queue.ring.peer);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (status_.ok()) status_ = about_peer(absl::Status(why.code(), text), queue.ring.peer);
+  }
+  // Last: whoever sees it finds the reason.
+  __atomic_store_n(queue.ring.read_index, CCO_SDMA_STOPPED, __ATOMIC_RELEASE);
 }
 
 }  // namespace cco

@@ -32,8 +32,8 @@ struct SdmaSchedule {
   uint64_t seed = 0;  ///< 0: none of that.
 };
 
-/// Not thread safe, but for status(). A queue with a packet that is not sound stops for good, as a
-/// real one hangs; the packet has no effect. The others go on.
+/// Not thread safe, but for status(). A queue with a packet that is not sound stops for good, and
+/// says so in its read index, where a real one hangs; the packet has no effect. The others go on.
 class SdmaEngine {
  public:
   /// `may_touch`: whether packets may name a range.

@@ -137,7 +137,7 @@ TEST(SdmaEngine, StopsAtWhatIsNotSound) {
     const std::string message = bench.fault();
     EXPECT_NE(message.find(fault.expected), std::string::npos) << message;
     EXPECT_EQ(message.find("SDMA queue 0 stopped at 0x20: "), 0u) << message;
-    EXPECT_EQ(bench.read_index, 32u);
+    EXPECT_EQ(bench.read_index, CCO_SDMA_STOPPED);
     EXPECT_EQ(bench.memory[0], 1u);
     for (size_t i = 1; i < 64; ++i) EXPECT_EQ(bench.memory[i], 0u) << fault.expected;
     std::memcpy(bench.other_ring.data(), bench.add(7, 3).dwords, 32);

@@ -69,6 +69,18 @@ class Queues {
       body(Sdma(comm), node().window(0), Deadline::after(comm, deadline_ns));
     });
   }
+  /// The engine hears no more of what is posted to rank 1; one put is.
+  void deafen_consumer() {
+    auto* const device = reinterpret_cast<cco_sdma_device*>(provider_->device());
+    for (uint32_t i = 0; i < device->queue_count; ++i) {
+      reinterpret_cast<cco_sdma_queue*>(device->queues)[device->queue_count + i].doorbell =
+          reinterpret_cast<uint64_t>(&unheard_);
+    }
+    run(1, [&](const Sdma& sdma, const Window& window, const Deadline& deadline) {
+      EXPECT_EQ(sdma.put(ThreadCoop{}, 1, at(window, kHalf), at(window, 0), 8, 0, deadline).status,
+                WaitStatus::kArrived);
+    });
+  }
   /// An engine that stops at its first packet, after which nothing is consumed.
   void stop_consumer() {
     windows().remove(EmulatedNode::kWindowGeneration);
@@ -89,6 +101,7 @@ class Queues {
   }
 
   EmulatedTransports transports_;
+  uint64_t unheard_ = 0;
   std::unique_ptr<SdmaProvider> provider_;
 };
 
@@ -221,14 +234,10 @@ TEST(SdmaQueue, KeepsItsPromisesOnDawdlingEngines) {
 // Goal    when nothing is consumed, put times out once the ring is full, quiet at once;
 //         they name the peer; what did not fit has left no trace, and the ring of another peer
 //         works.
-// Method  an engine that has stopped at an unknown window; its status says where and why.
-TEST(SdmaQueue, TimesOutWhenTheConsumerHasStopped) {
+// Method  an engine that hears no doorbell.
+TEST(SdmaQueue, TimesOutWhenNothingIsConsumed) {
   Queues queues({.ring_bytes = kSmallestSdmaRing});
-  queues.stop_consumer();
-  EXPECT_EQ(queues.status().code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_NE(queues.status().message().find("queue 0 to LSA rank 1 stopped at 0: COPY"),
-            std::string::npos)
-      << queues.status();
+  queues.deafen_consumer();
   const cco_sdma_queue queue = queues.queue(1);
   const auto reserved = [&] {
     return load_relaxed_device(reinterpret_cast<uint64_t*>(queue.reserved_index));
@@ -269,11 +278,44 @@ TEST(SdmaQueue, TimesOutWhenTheConsumerHasStopped) {
   EXPECT_EQ(queues.risen(), 0u);
 }
 
+// Goal    once an engine has stopped, quiet() says kFailed, and so does a put that finds no room,
+// at
+//         once, to every group, with the peer; the ring of another peer works; the host finds where
+//         and why.
+// Method  an engine that has stopped at an unknown window; deadlines that a broken test alone sees.
+TEST(SdmaQueue, FailsWhenTheEngineHasStopped) {
+  Queues queues({.ring_bytes = kSmallestSdmaRing, .largest_copy = 32});
+  queues.stop_consumer();
+  EXPECT_EQ(queues.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(queues.status().message().find("queue 0 to LSA rank 1 stopped at 0: COPY"),
+            std::string::npos)
+      << queues.status();
+  std::atomic<uint32_t> wrong{0};
+  const auto failed = [&](WaitResult result) {
+    wrong += result.status != WaitStatus::kFailed || result.rank != 1;
+  };
+  queues.run(40, [&](const Sdma& sdma, const Window& window, const Deadline& deadline) {
+    const auto check = [&](auto coop) {
+      failed(sdma.quiet(coop, 1, deadline));
+      failed(sdma.put(coop, 1, at(window, kHalf), at(window, 0), 32768, 0, deadline));
+      failed(sdma.quiet_queue(coop, 1, 0, deadline));
+    };
+    check(BlockCoop{});
+    check(WarpCoop{});
+    check(ThreadCoop{});
+  });
+  EXPECT_EQ(wrong, 0u);
+  queues.run(1, [&](const Sdma& sdma, const Window&, const Deadline& deadline) {
+    EXPECT_TRUE(arrived(sdma.signal(ThreadCoop{}, 0, 0, deadline)));
+    EXPECT_TRUE(arrived(sdma.wait_signal(ThreadCoop{}, 0, 0, 1, deadline)));
+  });
+}
+
 // Goal    groups of every kind time out alike when the ring is full: one result for all members.
 // Method  a full ring; a block, a warp, and threads that post as one.
 TEST(SdmaQueue, AFullRingTimesOutForTheWholeGroup) {
   Queues queues({.ring_bytes = kSmallestSdmaRing, .largest_copy = 32});
-  queues.stop_consumer();
+  queues.deafen_consumer();
   std::atomic<uint32_t> wrong{0};
   queues.run(
       40,
@@ -294,7 +336,7 @@ TEST(SdmaQueue, AFullRingTimesOutForTheWholeGroup) {
 // Goal    a lost peer ends a put that waits for room, and a quiet(), within 50 ms, and both name
 // the
 //         rank.
-// Method  a stopped consumer and endless deadlines; the quickest of five counts, for the machine
+// Method  a deaf consumer and endless deadlines; the quickest of five counts, for the machine
 // may
 //         be busy with other things.
 TEST(SdmaQueue, LostPeersEndPutAndQuiet) {
@@ -302,7 +344,7 @@ TEST(SdmaQueue, LostPeersEndPutAndQuiet) {
   Clock::duration quickest = std::chrono::hours(1);
   for (int attempt = 0; attempt < 5 && quickest >= std::chrono::milliseconds(50); ++attempt) {
     Queues queues({.ring_bytes = kSmallestSdmaRing, .largest_copy = 32}, 2);
-    queues.stop_consumer();
+    queues.deafen_consumer();
     std::atomic<uint32_t> wrong{0}, waiting{0};
     Clock::time_point aborted_at, ended_at[2];
     std::thread daemon([&] {

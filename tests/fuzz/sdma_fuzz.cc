@@ -72,6 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     CCO_ASSERT(read_index == write_index);
   } else {
     CCO_ASSERT(!engine.status().message().empty());
+    CCO_ASSERT(read_index == CCO_SDMA_STOPPED);
   }
   return 0;
 }

@@ -14,6 +14,8 @@
 
 #define CCO_SDMA_MAX_QUEUES 8u
 
+#define CCO_SDMA_STOPPED (~(uint64_t)0) /* as *read_index: the engine met an error, and ended */
+
 /* One user queue. Indices count bytes, for ever; a place in the ring is `index % ring_bytes`.
  * Producers reserve, at most up to read_index + ring_bytes, write packets, and commit in the order
  * of their reservations. Whoever commits may ring first, for all up to its own packets, so that

@@ -46,7 +46,7 @@ class SdmaProducer {
   /// Callers   all of `group`, whose leader's `deadline` counts
   /// Ordering  release, system scope, of what the members stored before
   /// Blocking  until the ring has room, `deadline`, or a peer is lost
-  /// Returns   one result for the group
+  /// Returns   one result for the group; kFailed if there is no room and the engine has stopped
   CCO_DEVICE WaitStatus post(const ActiveLanes& group, SdmaCopy copy, const SdmaSignals& signals,
                              bool per_copy, bool rings, const Deadline& deadline) const {
     const uint32_t own_signals = per_copy ? signals.count() : 0;
@@ -109,7 +109,11 @@ class SdmaProducer {
     if (!reached(load_relaxed_system(landed), target)) {
       const WaitStatus posted = post_unit(true, poll, deadline);
       if (posted != WaitStatus::kArrived) return posted;
-      while (!reached(load_relaxed_system(landed), target)) {
+      for (uint32_t looks = 1; !reached(load_relaxed_system(landed), target); ++looks) {
+        // The engine's own word is far away.
+        if (looks % kLooksPerStopRead == 0 && stopped(load_relaxed_system(read_index()))) {
+          return WaitStatus::kFailed;
+        }
         if (!poll.again()) return gave_up(poll);
       }
     }
@@ -118,7 +122,11 @@ class SdmaProducer {
   }
 
  private:
+  static constexpr uint32_t kLooksPerStopRead = 256;
+
   static CCO_DEVICE uint64_t* word(uint64_t address) { return global_pointer<uint64_t>(address); }
+  static CCO_DEVICE bool stopped(uint64_t read) { return read == CCO_SDMA_STOPPED; }
+  CCO_DEVICE const uint64_t* read_index() const { return word(queue_.read_index); }
 
   /// Signed: a producer may hold old values, and then `read` may be the larger.
   CCO_DEVICE bool has_room(uint64_t end, uint64_t read) const {
@@ -136,7 +144,8 @@ class SdmaProducer {
         acquire_device(seen);
       } else {
         // The engine's own word is far away, hence only now, and for all.
-        const uint64_t read = load_acquire_system(word(queue_.read_index));
+        const uint64_t read = load_acquire_system(read_index());
+        if (stopped(read)) return static_cast<uint64_t>(WaitStatus::kFailed);
         free = has_room(begin + bytes, read);
         if (free) store_release_device(seen, read);
       }

@@ -200,9 +200,10 @@ typedef struct cco_group_options {
 CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options,
                                     cco_group** group);
 
-/* Leaves the group and unmaps its memory: kernels that use it must have ended. Local. Windows and
- * communicators of the group are void afterwards. A rank that still waits for this one in a
- * collective call gets CCO_ABORTED. */
+/* Leaves the group and unmaps its memory: kernels that use it, and what they posted, must have
+ * ended, as for cco_window_destroy() and cco_comm_destroy(). Local. Windows and communicators of
+ * the group are void afterwards. A rank that still waits for this one in a collective call gets
+ * CCO_ABORTED. */
 CCO_API void cco_group_destroy(cco_group* group);
 
 typedef struct cco_group_info {
@@ -269,8 +270,13 @@ CCO_API cco_status cco_window_register(cco_group* group, const char* name,
                                        const cco_window_options* options,
                                        const cco_external_memory* memory, cco_window** window);
 
-/* Gives up this rank's use: kernels that use it must have ended. Local. The range is reused when
- * all ranks have. */
+/* Gives up this rank's use. Local. The range is reused when all ranks have.
+ *
+ * Kernels that use the window must have ended: synchronise their streams. So must what they posted
+ * by SDMA or GDA, which outlives a kernel: let kernels end with quiet() or flush(). An operation of
+ * this rank that comes later fails where a CPU or a NIC checks it: calls on that queue return
+ * kFailed, and cco_comm_check() says which operation it was. An engine that checks nothing (SDMA
+ * "user-queue") writes into whatever the range serves then, or faults. */
 CCO_API void cco_window_destroy(cco_window* window);
 
 /* For kernels, by value; valid until cco_window_destroy(). */
@@ -320,7 +326,9 @@ typedef struct cco_comm_options {
 CCO_API cco_status cco_comm_create(cco_group* group, const cco_comm_options* options,
                                    cco_comm** comm);
 
-/* Kernels that use it must have ended. Local. */
+/* Ends this rank's queues. Local. Kernels that use it, and what they posted, must have ended, as
+ * for cco_window_destroy(). What is still posted moves a part of its bytes or none, its signals may
+ * never rise, and nobody is told: peers that wait for them wait until their deadline. */
 CCO_API void cco_comm_destroy(cco_comm* comm);
 
 /* CCO_OK while all is well. CCO_INTERNAL: a transport has reported an error to a kernel (its calls

@@ -141,7 +141,8 @@ class Group {
   detail::Owner<cco_group, cco_group_destroy> handle_;
 };
 
-/// One rank's use of a window: the same range of the symmetric heap on every rank.
+/// One rank's use of a window: the same range of the symmetric heap on every rank. Kernels that use
+/// it, and what they posted, must have ended before it does; see cco_window_destroy().
 class Window {
  public:
   struct Options {
@@ -209,7 +210,8 @@ class Window {
   detail::Owner<cco_window, cco_window_destroy> handle_;
 };
 
-/// One rank's use of a device communicator.
+/// One rank's use of a device communicator. Kernels that use it, and what they posted, must have
+/// ended before it does; see cco_comm_destroy().
 class Comm {
  public:
   struct Options {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -92,6 +93,7 @@ class SqliteStore::Connection {
   absl::Status finish(sqlite3_stmt* statement, bool bound);
   /// What SQLite says of the last call.
   absl::Status failure();
+  absl::Status no_room(const std::string& why) const;
   absl::Status damaged(const std::string& why) const;
   std::string how_to_give_up() const;
 
@@ -131,8 +133,10 @@ absl::Status SqliteStore::Connection::connect() {
   return run("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=NORMAL");
 }
 
-// Version 0 is a file that nothing has been written to.
+// Version 0 is a file that nothing has been written to. So is one of one byte to SQLite.
 absl::StatusOr<bool> SqliteStore::Connection::check_version() {
+  std::error_code error;
+  if (std::filesystem::file_size(path_, error) == 1) return damaged("it has one byte");
   CCO_ASSIGN_OR_RETURN(const auto version, query("PRAGMA user_version"));
   if (version.at(0) == "0") return true;
   if (version.at(0) == absl::StrCat(kVersion)) return false;
@@ -149,7 +153,9 @@ absl::Status SqliteStore::Connection::check_table(bool is_new) {
 
 absl::Status SqliteStore::Connection::check_pages() {
   CCO_ASSIGN_OR_RETURN(const auto found, query("PRAGMA quick_check(1)"));
-  return found == std::vector<std::string>{"ok"} ? absl::OkStatus() : damaged(found.at(0));
+  if (found != std::vector<std::string>{"ok"}) return damaged(found.at(0));
+  return sqlite3_db_readonly(database_.get(), "main") == 0 ? absl::OkStatus()
+                                                           : damaged("it can only be read");
 }
 
 absl::Status SqliteStore::Connection::start_log() {
@@ -274,34 +280,42 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::Connection::query(const ch
 }
 
 absl::Status SqliteStore::Connection::failure() {
+  const int error = errno;  // SQLite keeps it for some calls only.
   const int code = sqlite3_extended_errcode(database_.get());
-  const int error = sqlite3_system_errno(database_.get());
   const std::string text = sqlite3_errmsg(database_.get());
-  const bool is_io = (code & 0xff) == SQLITE_IOERR;
-  if ((code & 0xff) == SQLITE_BUSY) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("another process", lock_holder(path_), " has ", path_,
-                     " open, most likely another cco-memd. Stop it, or choose another state_dir"));
+  switch (code & 0xff) {
+    case SQLITE_BUSY:
+      return absl::AlreadyExistsError(absl::StrCat(
+          "another process", lock_holder(path_), " has ", path_,
+          " open, most likely another cco-memd. Stop it, or choose another state_dir"));
+    case SQLITE_ERROR:  // Our SQL is right: it does not fit to what is in the file.
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return damaged(text);
+    case SQLITE_FULL:
+      return no_room(text);
+    case SQLITE_IOERR:
+      if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        return no_room(std::strerror(error));
+      return absl::UnavailableError(absl::StrCat(path_, ": ", text, " (SQLite's code ", code, ", ",
+                                                 std::strerror(error), "). Is its disk in order?"));
+    default:
+      return absl::UnavailableError(absl::StrCat(path_, ": ", text, " (SQLite's code ", code,
+                                                 "). May cco-memd read and write there?"));
   }
-  if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) return damaged(text);
-  if ((code & 0xff) == SQLITE_FULL ||
-      (is_io && (error == ENOSPC || error == EDQUOT || error == EFBIG))) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no room for ", path_, ": ", text, ". Make some on its disk"));
-  }
-  return absl::UnavailableError(
-      absl::StrCat(path_, ": ", text, " (SQLite's code ", code, is_io ? ", " : "",
-                   is_io ? std::strerror(error) : "",
-                   "). Is its disk in order, and may this user write there?"));
+}
+
+absl::Status SqliteStore::Connection::no_room(const std::string& why) const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for ", path_, " or its log: ", why, ". Make some on their disk"));
 }
 
 absl::Status SqliteStore::Connection::damaged(const std::string& why) const {
-  return absl::DataLossError(
-      absl::StrCat(path_, " is damaged: ", why, ". It was left as it is. ", how_to_give_up()));
+  return absl::DataLossError(absl::StrCat(path_, " is damaged: ", why, ". ", how_to_give_up()));
 }
 
 std::string SqliteStore::Connection::how_to_give_up() const {
-  return absl::StrCat("Or start without it: move it away, and ", path_,
+  return absl::StrCat("It was left as it is. To start without it, move it away, and ", path_,
                       "-wal with it; every session, group and window that they knew is given up");
 }
 

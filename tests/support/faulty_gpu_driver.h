@@ -3,61 +3,21 @@
 
 #include <cstdint>
 
-#include "client/base/status_macros.h"
-#include "device/runtime/gpu_driver.h"
+#include "tests/support/forwarding_gpu_driver.h"
 
 namespace cco {
 
-/// Objects that it hands out belong to `real`, so ownership, ledgers and fds are the real driver's.
-class FaultyGpuDriver final : public GpuDriver {
+class FaultyGpuDriver final : public ForwardingGpuDriver {
  public:
   /// Call number `fail_call`, from 0, fails with UNAVAILABLE "injected".
-  FaultyGpuDriver(GpuDriver& real, uint32_t fail_call) : real_(real), fail_call_(fail_call) {}
-
-  std::string_view name() const override { return real_.name(); }
-  std::string version() const override { return real_.version(); }
-  const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
-
-  absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.allocate(device, size_bytes, kind);
-  }
-  absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.export_fd(memory);
-  }
-  absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.import_fd(device, fd, size_bytes);
-  }
-  absl::StatusOr<VaRange> reserve(int device, uint64_t size_bytes,
-                                  uint64_t alignment_bytes) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.reserve(device, size_bytes, alignment_bytes);
-  }
-  absl::StatusOr<GpuMapping> map(uint64_t address, const GpuMemory& memory) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.map(address, memory);
-  }
-  absl::Status set_access(const GpuMapping& mapping, int device, Access access) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.set_access(mapping, device, access);
-  }
-  absl::StatusOr<std::unique_ptr<GpuContext>> open(int device) override {
-    CCO_RETURN_IF_ERROR(step());
-    return real_.open(device);
-  }
+  FaultyGpuDriver(GpuDriver& real, uint32_t fail_call)
+      : ForwardingGpuDriver(real), fail_call_(fail_call) {}
 
  private:
-  void release(GpuAllocationId) noexcept override {}  // Nothing is this driver's own.
-  void free_range(uint64_t, uint64_t) noexcept override {}
-  void unmap(uint64_t, uint64_t) noexcept override {}
-
-  absl::Status step() {
+  absl::Status before_call() override {
     return calls_++ == fail_call_ ? absl::UnavailableError("injected") : absl::OkStatus();
   }
 
-  GpuDriver& real_;
   const uint32_t fail_call_;
   uint32_t calls_ = 0;
 };

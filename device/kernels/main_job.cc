@@ -6,6 +6,7 @@
 #include "cco/device.hpp"
 #include "device/kernels/exchange_pattern.h"
 #include "device/kernels/routing.h"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
 namespace {
@@ -16,10 +17,7 @@ using kernels::kLanes;
 using kernels::kThreadsMax;
 using kernels::RoutedToken;
 using kernels::RoutingLayout;
-
-CCO_DEVICE void store_result(BlockCoop block, uint64_t* result, uint32_t peer, WaitResult outcome) {
-  if (block.is_leader()) result[peer] = outcome.encode();
-}
+using kernels::store_result;
 
 /// Generates this rank's chunk in place at `to`.
 CCO_DEVICE void fill_chunk(BlockCoop block, uint8_t* to, uint64_t bytes, uint32_t rank,
@@ -164,7 +162,7 @@ CCO_KERNEL void exchange(DeviceComm comm, Window window, uint64_t chunk_bytes, u
   }
   for (uint32_t peer = block_index(); peer < comm.lsa_size; peer += block_count()) {
     const uint32_t signal = kernels::exchange_signal(peer);
-    store_result(block, result, peer, wait_at_least(block, comm, signal, round + 1, deadline));
+    store_result(result + peer, wait_at_least(block, comm, signal, round + 1, deadline));
   }
 }
 
@@ -180,7 +178,7 @@ CCO_KERNEL void route(DeviceComm comm, Window window, uint64_t tokens_max, uint6
                    token_count, tokens_max);
   const Routing routing{comm, window, kernels::routing_layout(tokens_max, comm.lsa_size),
                         token_count};
-  store_result(block, result, peer,
+  store_result(result + peer,
                route_with(block, routing, peer, round, Deadline::after(comm, deadline_ns)));
 }
 

@@ -5,6 +5,7 @@
 #include "cco/device.hpp"
 #include "cco/device/gda.h"
 #include "cco/device/sdma.h"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
 namespace {
@@ -157,7 +158,7 @@ CCO_KERNEL void mix_transports(DeviceComm comm, Window window, uint64_t part_byt
     // Whoever sends the next round must not meet a reader of this one.
     if (good(outcome)) outcome = LsaBarrier<BlockCoop>(block, comm, role).sync(deadline);
   }
-  if (block.is_leader()) result[role] = outcome.encode();
+  kernels::store_result(result + role, outcome);
 }
 
 CCO_KERNEL_TABLE(mix, mix_transports);

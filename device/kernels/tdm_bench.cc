@@ -4,6 +4,7 @@
 #include "device/kernels/tdm_bench.h"
 
 #include "cco/device.hpp"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
 namespace {
@@ -91,10 +92,6 @@ CCO_DEVICE void copy_by_bulk(void* destination, const void* source, uint64_t byt
 }
 #endif
 
-CCO_DEVICE void store_result(uint64_t* result, WaitResult outcome) {
-  if (thread_index() == 0) result[block_index()] = outcome.encode();
-}
-
 }  // namespace
 
 /// The loop that tdm_put and tdm_get are measured against, where there are bulk copies; elsewhere
@@ -116,8 +113,9 @@ CCO_KERNEL void tdm_put(DeviceComm comm, Window window, uint32_t peer, uint64_t 
                         uint64_t deadline_ns, uint64_t* result) {
   const Deadline deadline = Deadline::after(comm, deadline_ns);
   Tdm<BlockCoop, kTdmStages> tdm(BlockCoop{}, dynamic_shared_memory(), shared_bytes);
-  store_result(result, tdm.put(peer, at(window, offset), at(window, source_offset), bytes, deadline,
-                               grid_share()));
+  kernels::store_result(
+      result + block_index(),
+      tdm.put(peer, at(window, offset), at(window, source_offset), bytes, deadline, grid_share()));
 }
 
 /// Tdm::get() of `bytes` of `peer`'s window at source_offset to the own at offset.
@@ -126,8 +124,9 @@ CCO_KERNEL void tdm_get(DeviceComm comm, Window window, uint32_t peer, uint64_t 
                         uint64_t deadline_ns, uint64_t* result) {
   const Deadline deadline = Deadline::after(comm, deadline_ns);
   Tdm<BlockCoop, kTdmStages> tdm(BlockCoop{}, dynamic_shared_memory(), shared_bytes);
-  store_result(result, tdm.get(peer, at(window, source_offset), at(window, offset), bytes, deadline,
-                               grid_share()));
+  kernels::store_result(
+      result + block_index(),
+      tdm.get(peer, at(window, source_offset), at(window, offset), bytes, deadline, grid_share()));
 }
 
 CCO_KERNEL_TABLE(tdm_bench, bulk_copy_bare, tdm_put, tdm_get);

@@ -35,15 +35,16 @@ void on_all_ranks(uint32_t ranks, const std::function<void(uint32_t)>& body) {
 struct Shape {
   uint32_t ranks, threads;
 };
+std::string text_of(const Shape& shape) {
+  return "Ranks" + std::to_string(shape.ranks) + "Threads" + std::to_string(shape.threads);
+}
+void PrintTo(const Shape& shape, std::ostream* out) { *out << text_of(shape); }
 
 class MainJob : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, MainJob,
                          ::testing::Values(Shape{1, 1}, Shape{1, 64}, Shape{2, 7}, Shape{3, 33},
                                            Shape{4, 16}, Shape{5, 1}),
-                         [](const auto& info) {
-                           return "Ranks" + std::to_string(info.param.ranks) + "Threads" +
-                                  std::to_string(info.param.threads);
-                         });
+                         [](const auto& info) { return text_of(info.param); });
 
 // Goal    after exchange() every rank holds every rank's chunk, byte for byte, and not a byte more.
 // Method  several chunk sizes, odd ones too, and two rounds each; the bytes are computed again

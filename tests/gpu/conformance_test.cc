@@ -43,6 +43,8 @@ struct Way {
   bool is(const char* which) const { return std::strcmp(transport, which) == 0; }
 };
 
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name(); }
+
 const Way kWays[] = {
     {"lsa", "stores", kernels::conformance_lsa}, {"tdm", "any", kernels::conformance_tdm},
     {"sdma", "host", kernels::conformance_sdma}, {"sdma", "copy-engine", kernels::conformance_sdma},

@@ -59,6 +59,9 @@ class FlagThread {
   std::thread thread_;  // Last: it uses the others.
 };
 
+// What gda_put waits for after each of its posts.
+enum class Flush : uint32_t { kLast, kEach, kEachStamped };
+
 // One provider on the rank that measures.
 class GdaBench {
  public:
@@ -81,11 +84,12 @@ class GdaBench {
         static_cast<double>(*reinterpret_cast<const volatile uint64_t*>(elapsed_.data()));
     return ticks * 1000 / rank_.comm().clock_khz;
   }
-  absl::StatusOr<double> put(const Copy& copy, bool flush_each);
+  absl::StatusOr<double> put(const Copy& copy, Flush flush);
   absl::StatusOr<double> put_lanes(const Copy& copy, uint64_t calls);
   absl::StatusOr<double> write_bare(const cco_gda_queue& queue, uint32_t format, bool ordered);
   absl::StatusOr<cco_gda_queue> unserved_queue(const cco_gda_device& device);
   absl::Status measure_lanes();
+  absl::Status measure_post_of_round_trip(const Copy& copy);
 
   Context& context_;
   Rank& rank_;
@@ -122,15 +126,15 @@ absl::StatusOr<std::unique_ptr<GdaBench>> GdaBench::create(Context& context, Ran
   return bench;
 }
 
-// Returns the time from launch to end; elapsed_us() is that of the posts alone.
-absl::StatusOr<double> GdaBench::put(const Copy& copy, bool flush_each) {
+// Returns the time from launch to end; elapsed_us() is that of the posts alone, unless kEach.
+absl::StatusOr<double> GdaBench::put(const Copy& copy, Flush flush) {
   rank_.results().reset();
   CCO_ASSIGN_OR_RETURN(const double took_us, stream_time_us(rank_.stream(), [&] {
                          return launch(rank_.stream(), put_, warp_, rank_.comm(), copy.window,
                                        copy.peer, kContext, copy.destination_offset,
                                        copy.source_offset, copy.bytes, copy.count,
-                                       uint32_t{flush_each}, kDeadlineNs, elapsed_.address(),
-                                       rank_.results().device_address());
+                                       static_cast<uint32_t>(flush), kDeadlineNs,
+                                       elapsed_.address(), rank_.results().device_address());
                        }));
   CCO_RETURN_IF_ERROR(rank_.results().check("gda_put"));
   return took_us;
@@ -181,7 +185,7 @@ absl::Status GdaBench::measure_posts() {
   copy.count = kPosts;
   CCO_ASSIGN_OR_RETURN(const cco_gda_queue queue, unserved_queue(device_));
   const Operation ours = [&]() -> absl::StatusOr<double> {
-    CCO_RETURN_IF_ERROR(put(copy, false).status());
+    CCO_RETURN_IF_ERROR(put(copy, Flush::kLast).status());
     return elapsed_us() / static_cast<double>(kPosts);
   };
   CCO_ASSIGN_OR_RETURN(
@@ -213,7 +217,7 @@ absl::Status GdaBench::measure_round_trip() {
   CCO_ASSIGN_OR_RETURN(Copy copy, make_copy(rank_, *window_, Direction::kPut, 0, kWindowBytes / 2));
   copy.count = iterations_;
   const Operation ours = [&]() -> absl::StatusOr<double> {
-    CCO_ASSIGN_OR_RETURN(const double took_us, put(copy, true));
+    CCO_ASSIGN_OR_RETURN(const double took_us, put(copy, Flush::kEach));
     return took_us / static_cast<double>(copy.count);
   };
   CCO_ASSIGN_OR_RETURN(HostMemory flags, HostMemory::allocate(&rank_.context(), 4096));
@@ -241,6 +245,18 @@ absl::Status GdaBench::measure_round_trip() {
   } else {
     context_.results.note(name, 1 / ratio, "");
   }
+  return measure_post_of_round_trip(copy);
+}
+
+// What stands in the way: the post, and, the rest, the wait. Clock reads take time of their own.
+absl::Status GdaBench::measure_post_of_round_trip(const Copy& copy) {
+  const Operation posts = [&]() -> absl::StatusOr<double> {
+    CCO_RETURN_IF_ERROR(put(copy, Flush::kEachStamped).status());
+    return elapsed_us() / static_cast<double>(copy.count);
+  };
+  CCO_ASSIGN_OR_RETURN(const auto samples, sample_in_turn(context_.settings, {posts}));
+  context_.results.add(subject("no bytes and flush, of it the post", 0, warp_.threads), samples[0],
+                       "", {});
   return absl::OkStatus();
 }
 
@@ -249,7 +265,7 @@ absl::Status GdaBench::measure_messages() {
       Copy copy, make_copy(rank_, *window_, Direction::kPut, kMessageBytes, kWindowBytes / 2));
   copy.count = iterations_;
   const Operation messages = [&]() -> absl::StatusOr<double> {
-    CCO_ASSIGN_OR_RETURN(const double took_us, put(copy, false));
+    CCO_ASSIGN_OR_RETURN(const double took_us, put(copy, Flush::kLast));
     return took_us / static_cast<double>(copy.count);
   };
   CCO_RETURN_IF_ERROR(verify(rank_, copy, messages));

@@ -58,9 +58,9 @@ CCO_DEVICE void write_bare(const cco_gda_queue& queue, const typename N::Entry& 
 
 }  // namespace
 
-/// `count` times Gda::put() of `bytes`, each with a doorbell of its own; with `flush_each`, each
-/// waited for. `elapsed` leaves out the last flush: the posting alone, if all of it fits into the
-/// queue.
+/// `count` times Gda::put() of `bytes`, each with a doorbell of its own. `elapsed` leaves out the
+/// last flush: the posting alone, if all of it fits into the queue. `flush_each`: each is waited
+/// for; 2: and `elapsed` is what the posts took, by a clock that is read before and after each.
 CCO_KERNEL void gda_put(DeviceComm comm, Window window, uint32_t peer, uint32_t context,
                         uint64_t offset, uint64_t source_offset, uint64_t bytes, uint64_t count,
                         uint32_t flush_each, uint64_t deadline_ns, uint64_t* elapsed,
@@ -69,11 +69,15 @@ CCO_KERNEL void gda_put(DeviceComm comm, Window window, uint32_t peer, uint32_t 
   const Gda gda(comm, context);
   const Deadline deadline = Deadline::after(comm, deadline_ns);
   WaitResult outcome{WaitStatus::kArrived, kNoRank};
+  const bool stamped = flush_each == 2;
   const uint64_t start = ticks();
+  uint64_t posting = 0;
   for (uint64_t i = 1; i <= count && outcome.status == WaitStatus::kArrived; ++i) {
+    const uint64_t begin = stamped ? ticks() : start;
     outcome = gda.put(warp, peer, at(window, offset), at(window, source_offset), bytes,
                       GdaPost{deadline});
-    if (i == count) store_elapsed(elapsed, start);
+    if (stamped) posting += ticks() - begin;
+    if (i == count) store_elapsed(elapsed, stamped ? ticks() - posting : start);
     if ((flush_each != 0 || i == count) && outcome.status == WaitStatus::kArrived) {
       outcome = gda.flush(warp, peer, deadline);
     }

@@ -193,7 +193,7 @@ absl::Status SoftNicProvider::publish(const std::vector<cco_gda_queue>& queues) 
   GpuContext& context = *team_.context;
   if (schedule_.first_index != 0) {
     cco_gda_queue_state state{};
-    state.reserved = state.rung = state.completed = state.provider[0] = schedule_.first_index;
+    state.reserved = state.rung = state.completed = state.covered = schedule_.first_index;
     const std::vector<cco_gda_queue_state> states(queues.size(), state);
     CCO_RETURN_IF_ERROR(context.copy_to_device(team_.own_words() + layout_.queue_state_offset,
                                                states.data(), states.size() * sizeof state));

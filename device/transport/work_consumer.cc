@@ -29,6 +29,10 @@ uint32_t reason_of(WindowRegistry::Fault fault) {
   return CCO_WORK_BAD_RANGE;
 }
 
+uint64_t completion_of(const WorkRing& ring) {
+  return ring.next | (ring.has_failed ? CCO_WORK_FAILED : 0);
+}
+
 bool is_value_size(uint64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8; }
 
 }  // namespace
@@ -88,7 +92,7 @@ void WorkConsumer::restart_signals() {
 
 bool WorkConsumer::serve(uint32_t index) {
   WorkRing& ring = rings_[index];
-  const uint64_t completed = __atomic_load_n(ring.completed, __ATOMIC_ACQUIRE);
+  const uint64_t completed = CCO_WORK_DONE(__atomic_load_n(ring.completed, __ATOMIC_ACQUIRE));
   const uint64_t first = ring.next;
   uint64_t bytes = 0;
   bool handed_on = false;
@@ -104,7 +108,7 @@ bool WorkConsumer::serve(uint32_t index) {
     publish(index, CCO_WORK_PEER(item.header));
   } else {
     // Nothing of this ring is under way. The way through the back-end would take far longer.
-    __atomic_store_n(ring.completed, ring.next, __ATOMIC_RELEASE);
+    publish_directly(ring);
   }
   return true;
 }
@@ -114,9 +118,15 @@ bool WorkConsumer::take(const WorkRing& ring, cco_work_item* item) const {
   uint64_t copy[sizeof(cco_work_item) / sizeof(uint64_t)];
   copy[0] = __atomic_load_n(words, __ATOMIC_ACQUIRE);
   if (CCO_WORK_SEQUENCE(copy[0]) != static_cast<uint32_t>(ring.next + 1)) return false;
+  const uint64_t lap = CCO_WORK_LAP(ring.next, ring.depth);
   for (size_t i = 1; i < std::size(copy); ++i) {
     copy[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
+    if ((copy[i] & CCO_WORK_TOP) != lap) return false;  // The header came first.
+    copy[i] &= ~CCO_WORK_TOP;
   }
+  constexpr uint64_t kDeltaTop = uint64_t{CCO_WORK_DELTA_TOP} << 40;
+  if ((copy[0] & kDeltaTop) != 0) copy[7] |= CCO_WORK_TOP;
+  copy[0] &= ~kDeltaTop;
   *item = {copy[0], copy[1], copy[2], copy[3], copy[4], copy[5], copy[6], copy[7]};
   return true;
 }
@@ -179,21 +189,30 @@ uint32_t WorkConsumer::check_ranges(const cco_work_item& item, uint32_t peer,
 absl::Status WorkConsumer::move(uint32_t ring, const cco_work_item& item, const Places& places) {
   if (CCO_WORK_OPERATION(item.header) == CCO_WORK_NONE) return absl::OkStatus();
   if (CCO_WORK_OPERATION(item.header) == CCO_WORK_VALUE) {
-    if (item.bytes == sizeof(uint64_t) && places.destination % sizeof(uint64_t) == 0) {
-      ask({places.destination, item.local_offset}, CCO_WORK_PEER(item.header));
-      return absl::OkStatus();
-    }
-    // From the ring itself: the slot stays as it is until the item is completed.
-    const WorkRing& from = rings_[ring];
-    const uint64_t slot = from.next % from.depth * sizeof(cco_work_item);
-    return copy(ring, places.destination,
-                from.items_address + slot + offsetof(cco_work_item, local_offset), item.bytes);
+    return store_value(ring, item, places.destination);
   }
   for (uint64_t done = 0; done < item.bytes; done += options_.max_copy_bytes) {
     CCO_RETURN_IF_ERROR(copy(ring, places.destination + done, places.source + done,
                              std::min(item.bytes - done, options_.max_copy_bytes)));
   }
   return absl::OkStatus();
+}
+
+absl::Status WorkConsumer::store_value(uint32_t ring, const cco_work_item& item,
+                                       uint64_t destination) {
+  if (item.bytes == sizeof(uint64_t) && destination % sizeof(uint64_t) == 0) {
+    ask({destination, CCO_WORK_VALUE_OF(item.local_generation, item.local_offset)},
+        CCO_WORK_PEER(item.header));
+    return absl::OkStatus();
+  }
+  // From the ring itself: the slot stays as it is until the item is completed.
+  constexpr uint64_t kHalf = sizeof(uint32_t);
+  const WorkRing& from = rings_[ring];
+  const uint64_t slot = from.items_address + from.next % from.depth * sizeof(cco_work_item);
+  CCO_RETURN_IF_ERROR(copy(ring, destination, slot + offsetof(cco_work_item, local_offset),
+                           std::min(item.bytes, kHalf)));
+  if (item.bytes <= kHalf) return absl::OkStatus();
+  return copy(ring, destination + kHalf, slot + offsetof(cco_work_item, local_generation), kHalf);
 }
 
 absl::Status WorkConsumer::copy(uint32_t ring, uint64_t destination, uint64_t source,
@@ -223,17 +242,22 @@ bool WorkConsumer::hand_on(uint32_t ring) {
 
 void WorkConsumer::publish(uint32_t index, uint32_t last_peer) {
   const WorkRing& ring = rings_[index];
-  const StreamWord completed{ring.completed_address, ring.next};
-  ask(completed, last_peer);
+  ask({ring.completed_address, completion_of(ring)}, last_peer);
   if (hand_on(index)) return;
   // A signal may have been in the way.
+  const StreamWord completed{ring.completed_address, completion_of(ring)};
   if (backend_->write_words(index, absl::MakeConstSpan(&completed, 1)).ok()) return;
   // Nobody knows any more what has arrived. Whoever waits must not wait for ever, and was told.
-  __atomic_store_n(ring.completed, ring.next, __ATOMIC_RELEASE);
+  publish_directly(ring);
+}
+
+void WorkConsumer::publish_directly(const WorkRing& ring) {
+  __atomic_store_n(ring.completed, completion_of(ring), __ATOMIC_RELEASE);
 }
 
 void WorkConsumer::fail(uint32_t index, uint32_t reason, uint32_t peer) {
   // The word is there for the client to read; that it also could have written it harms nobody else.
+  rings_[index].has_failed = true;
   uint64_t none = 0;
   __atomic_compare_exchange_n(rings_[index].error, &none, CCO_WORK_ERROR(reason, peer), false,
                               __ATOMIC_RELEASE, __ATOMIC_RELAXED);

@@ -55,7 +55,8 @@ struct WorkRing {
   uint64_t completed_address = 0;
   uint64_t error_address = 0;
   uint32_t depth = 0;
-  uint64_t next = 0;  ///< Position of the next item.
+  uint64_t next = 0;        ///< Position of the next item.
+  bool has_failed = false;  ///< An item has: completions say so from now on.
 
   /// For kernels. `words`: address of WorkRingWords.
   cco_work_ring device(uint64_t words) const;
@@ -74,7 +75,8 @@ class WorkRings {
 
 /// Serves rings from one thread. An item is valid or not by what it held when it was read, once:
 /// whoever posted it may scribble on it any time. One that is refused or fails moves nothing,
-/// raises nothing, is told in the ring's error word (the first one is), and counts as completed.
+/// raises nothing, is told in the ring's error word (the first one is), and counts as completed;
+/// from then on the ring's completions carry CCO_WORK_FAILED.
 ///
 /// Signals and completions that follow each other without a copy between them are one call of the
 /// back-end. Where that fails, it is told, and what the signals rose by comes with their next rise.
@@ -120,12 +122,14 @@ class WorkConsumer {
   uint32_t check(uint32_t ring, const cco_work_item& item, Places* places) const;
   uint32_t check_ranges(const cco_work_item& item, uint32_t peer, Places* places) const;
   absl::Status move(uint32_t ring, const cco_work_item& item, const Places& places);
+  absl::Status store_value(uint32_t ring, const cco_work_item& item, uint64_t destination);
   absl::Status copy(uint32_t ring, uint64_t destination, uint64_t source, uint64_t bytes);
   void raise(uint64_t signal, uint64_t delta, uint32_t peer);
   /// Asks for a word behind all that was asked for; it goes with the next hand_on().
   void ask(StreamWord word, uint32_t peer);
   bool hand_on(uint32_t ring);
   void publish(uint32_t ring, uint32_t last_peer);
+  void publish_directly(const WorkRing& ring);
   void fail(uint32_t ring, uint32_t reason, uint32_t peer);
 
   const TransportTeam& team_;

@@ -30,6 +30,21 @@ TEST(Lanes, OutsideALaunchThereIsOne) {
   EXPECT_EQ(lanes.matching(3).count(), 1u);
 }
 
+// Goal    a lane that is known to be alone is told what a group of one is.
+// Method  every call of both.
+TEST(Lanes, OneLaneIsAGroupOfOne) {
+  const OneLane one;
+  const ActiveLanes lanes = ActiveLanes::alone();
+  EXPECT_EQ(one.count(), lanes.count());
+  EXPECT_EQ(one.rank(), lanes.rank());
+  EXPECT_EQ(one.is_leader(), lanes.is_leader());
+  one.sync();
+  for (const bool mine : {false, true}) EXPECT_EQ(one.any(mine), lanes.any(mine));
+  EXPECT_EQ(one.broadcast(7, 0), lanes.broadcast(7, 0));
+  EXPECT_EQ(one.exclusive_sum(7), lanes.exclusive_sum(7));
+  EXPECT_EQ(one.sum(7), lanes.sum(7));
+}
+
 // Goal    all threads of a warp that call together find each other, and no thread of another warp;
 //         what they tell each other arrives.
 // Method  warps of 32 and 8, many rounds, values that depend on lane and round.

@@ -39,13 +39,15 @@ uint64_t post(const DeviceComm& comm, const cco_work_ring& ring, const cco_work_
               uint64_t nanoseconds = kLongNs) {
   const Deadline deadline = Deadline::after(comm, nanoseconds);
   Poll poll(deadline);
-  return impl::post_work(ring, item, poll);
+  impl::WorkGuess guess;
+  return impl::post_work(ring, guess, item, poll);
 }
 
 bool complete(const DeviceComm& comm, const cco_work_ring& ring, uint64_t position) {
   const Deadline deadline = Deadline::after(comm, kLongNs);
   Poll poll(deadline);
-  while (!impl::work_completed(ring, position)) {
+  uint64_t completed = 0;
+  while (!impl::work_completed(ring, position, &completed)) {
     if (!poll.again()) return false;
   }
   return position != 0;
@@ -123,6 +125,7 @@ TEST(Proxy, BacklogIsBoundedAndInOrder) {
       cco_work_item item = make_item(CCO_WORK_VALUE, CCO_WORK_SIGNAL_LOCAL, 0);
       item.bytes = 8;
       item.remote_offset = 8 * thread_index();
+      item.local_generation = 0;  // The value's high half.
       item.local_offset = value;
       const uint64_t position = post(comm, ring, item);
       if (value % 32 == 0 && (!complete(comm, ring, position) || *word != value)) ++wrong;

@@ -52,15 +52,20 @@ class Ring : public ::testing::Test {
   uint64_t post(const cco_work_item& item, uint64_t nanoseconds = kLongNs) {
     const Deadline until = deadline(nanoseconds);
     Poll poll(until);
-    return impl::post_work(ring_->device(), item, poll);
+    impl::WorkGuess guess;
+    return impl::post_work(ring_->device(), guess, item, poll);
   }
   bool complete(uint64_t position) {
     const Deadline until = deadline(kLongNs);
     Poll poll(until);
-    while (!impl::work_completed(ring_->device(), position)) {
+    while (!is_completed(position)) {
       if (!poll.again()) return false;
     }
     return true;
+  }
+  bool is_completed(uint64_t position) {
+    uint64_t completed = 0;
+    return impl::work_completed(ring_->device(), position, &completed);
   }
 
   EmulatedNode node_{{.ranks = 2, .window_bytes = 16384, .transport_bytes = 4096}};
@@ -72,25 +77,67 @@ class Ring : public ::testing::Test {
   std::optional<EngineThread> engine_;
 };
 
-// Goal    an item arrives in the ring as it was posted, with its position in the header.
-// Method  every field has a value of its own; look at the slots.
+// Goal    an item arrives in the ring as it was posted, with its position in the header and its lap
+//         in every other word.
+// Method  every field has a value of its own, the delta all bits; look at the slots of two laps.
 TEST_F(Ring, KeepsEveryField) {
-  make(4);
+  make(2);
   cco_work_item item{CCO_WORK_HEADER(0, 3, 2, 0xfedc),
-                     ~uint64_t{1},
+                     ~uint64_t{1} >> 1,
                      2ull << 40,
                      3ull << 40,
                      4ull << 40,
                      5ull << 40,
                      6ull << 40,
-                     7ull << 40};
+                     ~uint64_t{6}};
+  const auto expect = [&](uint32_t position) {
+    constexpr size_t kWords = sizeof item / sizeof(uint64_t);
+    uint64_t want[kWords], got[kWords];
+    std::memcpy(want, &item, sizeof item);
+    std::memcpy(got, &ring_->items()[position % 2], sizeof item);
+    EXPECT_EQ(got[0], CCO_WORK_HEADER(position + 1, 3, 2 | CCO_WORK_DELTA_TOP, 0xfedc));
+    for (size_t i = 1; i < kWords; ++i) {
+      EXPECT_EQ(got[i] & ~CCO_WORK_TOP, want[i] & ~CCO_WORK_TOP) << i;
+      EXPECT_EQ((got[i] & CCO_WORK_TOP) != 0, position < 2) << i;
+    }
+  };
   EXPECT_EQ(post(item), 1u);
+  expect(0);
+  EXPECT_EQ(ring_->items()[1].header, 0u);
   EXPECT_EQ(post(item), 2u);
-  for (uint32_t slot : {0u, 1u}) {
-    item.header = CCO_WORK_HEADER(slot + 1, 3, 2, 0xfedc);
-    EXPECT_EQ(std::memcmp(&ring_->items()[slot], &item, sizeof item), 0) << slot;
-  }
-  EXPECT_EQ(ring_->items()[2].header, 0u);
+  expect(1);
+  ring_->complete(1);
+  EXPECT_EQ(post(item), 3u);
+  expect(2);
+}
+
+// Goal    a producer that remembers where it was posts in its turn, whatever others have done
+// since. Method  two producers, each with a guess of its own, in turn and in any order, over a full
+// lap; one
+//         knows of completions; guesses that are far behind and far ahead.
+TEST_F(Ring, GuessesAreOnlyGuesses) {
+  make(4);
+  const Deadline until = deadline(kLongNs);
+  impl::WorkGuess one, other;
+  const auto post_by = [&](impl::WorkGuess& guess) {
+    Poll poll(until);
+    return impl::post_work(ring_->device(), guess, signal(), poll);
+  };
+  EXPECT_EQ(post_by(one), 1u);
+  EXPECT_EQ(post_by(other), 2u);
+  EXPECT_EQ(post_by(other), 3u);
+  EXPECT_EQ(post_by(one), 4u) << "its guess was two behind";
+  ring_->complete(4);
+  one.completed = 4 | CCO_WORK_FAILED;
+  EXPECT_EQ(post_by(one), 5u);
+  EXPECT_EQ(post_by(other), 6u) << "it has yet to hear of the completions";
+  other.next = 1000;
+  EXPECT_EQ(post_by(other), 7u);
+  EXPECT_EQ(post_by(one), 8u);
+  const Deadline soon = deadline(kShortNs);
+  Poll poll(soon);
+  EXPECT_EQ(impl::post_work(ring_->device(), one, signal(), poll), 0u) << "full";
+  EXPECT_EQ(ring_->posted(), 8u);
 }
 
 // Goal    items of many threads all get through, each once, while the ring wraps over a thousand
@@ -151,7 +198,7 @@ TEST_F(Ring, GivesUpWithoutAHole) {
   });
   EXPECT_EQ(posted, 8u);
   EXPECT_EQ(ring_->posted(), 8u);
-  EXPECT_FALSE(impl::work_completed(ring_->device(), 1));
+  EXPECT_FALSE(is_completed(1));
   start();
   EmulatedNode::run_on(0, 1, 40, [&](uint32_t) {
     if (post(signal()) != 0) ++posted;
@@ -179,7 +226,8 @@ TEST_F(Ring, AbortEndsTheWaitForRoom) {
     if (thread_index() == 1) return node_.abort(CCO_ABORT_PEER_LOST, 1);
     const Deadline never = deadline(~uint64_t{0});
     Poll poll(never);
-    position = impl::post_work(ring_->device(), signal(), poll);
+    impl::WorkGuess guess;
+    position = impl::post_work(ring_->device(), guess, signal(), poll);
     aborted = poll.aborted();
   });
   EXPECT_EQ(position, 0u);
@@ -197,6 +245,7 @@ TEST_F(Ring, ErrorsAreSeen) {
   const uint64_t error = impl::work_error(ring_->device());
   EXPECT_EQ(CCO_WORK_ERROR_REASON(error), CCO_WORK_BAD_PEER);
   EXPECT_EQ(CCO_WORK_ERROR_PEER(error), 7u);
+  EXPECT_TRUE(ring_->has_failed());
   EXPECT_TRUE(complete(post(signal()))) << "the ring goes on";
   EXPECT_EQ(signal_of(1), 1u);
 }

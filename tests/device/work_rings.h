@@ -47,11 +47,16 @@ class TestRing {
     return ring;
   }
   std::vector<cco_work_item>& items() { return items_; }
+  /// As if a consumer had performed so many.
+  void complete(uint64_t count) { __atomic_store_n(&completed_, count, __ATOMIC_RELEASE); }
   uint64_t posted() const { return __atomic_load_n(&words_.posted, __ATOMIC_ACQUIRE); }
-  uint64_t completed() const { return __atomic_load_n(&completed_, __ATOMIC_ACQUIRE); }
+  uint64_t completed() const { return CCO_WORK_DONE(completion()); }
+  bool has_failed() const { return (completion() & CCO_WORK_FAILED) != 0; }
   uint64_t error() const { return __atomic_load_n(&error_, __ATOMIC_ACQUIRE); }
 
  private:
+  uint64_t completion() const { return __atomic_load_n(&completed_, __ATOMIC_ACQUIRE); }
+
   const uint64_t first_;
   std::vector<cco_work_item> items_;
   uint64_t completed_;

@@ -1,8 +1,9 @@
 // Goal    whatever a client writes into a ring of work items, their consumer touches only what lies
 //         in registered windows and signals, completes every item, and tells the first bad one.
-// Method  the first byte's lowest bit says whether headers keep the sequences they came with; the
-//         rest are items. The back-end compares every address with a model of its own, and
-//         scribbles on a lonely item while it is under way, as a hostile client would.
+// Method  the first byte's lowest bit says whether words keep the marks they came with, which say
+//         that they are there; the rest are items. The back-end compares every address with a model
+//         of its own, and scribbles on a lonely item while it is under way, as a hostile client
+//         would.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -121,16 +122,44 @@ class StrictBackend : public cco::WorkBackend {
   Model& model_;
 };
 
+using Words = std::array<uint64_t, sizeof(cco_work_item) / sizeof(uint64_t)>;
+
+Words words_of(const cco_work_item& item) {
+  Words words;
+  std::memcpy(words.data(), &item, sizeof item);
+  return words;
+}
+
 /// The items of one input, one lap at most.
 std::vector<cco_work_item> items_of(const uint8_t* bytes, size_t size) {
   std::vector<cco_work_item> items(std::min<size_t>((size - 1) / sizeof(cco_work_item), kDepth));
   if (!items.empty()) std::memcpy(items.data(), bytes + 1, items.size() * sizeof items[0]);
   if ((bytes[0] & 1) == 0) {
     for (size_t i = 0; i < items.size(); ++i) {
-      items[i].header = (items[i].header & ~uint64_t{0xffffffff}) | (i + 1);
+      Words words = words_of(items[i]);
+      words[0] = (words[0] & ~uint64_t{0xffffffff}) | (i + 1);
+      for (size_t w = 1; w < words.size(); ++w) words[w] |= CCO_WORK_TOP;
+      std::memcpy(&items[i], words.data(), sizeof items[i]);
     }
   }
   return items;
+}
+
+/// How many items are there in full, from the first on; they then are as their consumer reads them.
+size_t take(std::vector<cco_work_item>& items) {
+  constexpr uint64_t kDeltaTop = uint64_t{CCO_WORK_DELTA_TOP} << 40;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Words words = words_of(items[i]);
+    bool all = CCO_WORK_SEQUENCE(words[0]) == i + 1;
+    for (size_t w = 1; w < words.size(); ++w) {
+      all = all && (words[w] & CCO_WORK_TOP) != 0;
+      words[w] &= ~CCO_WORK_TOP;
+    }
+    if (!all) return i;
+    words[0] &= ~kDeltaTop;
+    std::memcpy(&items[i], words.data(), sizeof items[i]);
+  }
+  return items.size();
 }
 
 cco::WorkMeaning meaning() {
@@ -150,7 +179,7 @@ cco::WorkMeaning meaning() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size == 0) return 0;
   Model model;
-  const std::vector<cco_work_item> items = items_of(bytes, size);
+  std::vector<cco_work_item> items = items_of(bytes, size);
   std::copy(items.begin(), items.end(), model.items.begin());
   model.item_count = items.size();
 
@@ -179,12 +208,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   cco::WorkConsumer consumer(team, meaning(), {ring}, &backend, {.max_copy_bytes = 100});
   for (uint32_t steps = 0; consumer.step(); ++steps) CCO_ASSERT(steps <= items.size());
 
-  size_t taken = 0;
-  while (taken < items.size() && CCO_WORK_SEQUENCE(items[taken].header) == taken + 1) ++taken;
-  CCO_ASSERT(model.completed == taken);
+  const size_t taken = take(items);
+  CCO_ASSERT(CCO_WORK_DONE(model.completed) == taken);
   const auto bad = std::find_if_not(items.begin(), items.begin() + taken, is_sound);
   const bool is_good = bad == items.begin() + taken;
   CCO_ASSERT((model.error == 0) == is_good);
+  CCO_ASSERT(((model.completed & CCO_WORK_FAILED) == 0) == is_good);
   CCO_ASSERT(is_good || CCO_WORK_ERROR_PEER(model.error) == CCO_WORK_PEER(bad->header));
   return 0;
 }

@@ -88,9 +88,10 @@ class Consumer : public ::testing::Test {
     item.header = CCO_WORK_HEADER(0, operation, signals, peer);
     return item;
   }
-  void post(cco_work_item item) {
-    item.header |= static_cast<uint32_t>(++next_);
-    ring_->items()[(next_ - 1) % kDepth] = item;
+  void post(const cco_work_item& item) {
+    const device::impl::WorkWords words = device::impl::encode_work(item, next_, kDepth);
+    std::memcpy(&ring_->items()[next_ % kDepth], &words, sizeof words);
+    ++next_;
   }
   bool perform(const cco_work_item& item) {
     post(item);
@@ -157,8 +158,9 @@ TEST_F(Consumer, Values) {
       cco_work_item item = with_header(CCO_WORK_VALUE, 0, 1);
       item.bytes = size;
       item.remote_offset = offset;
-      item.local_generation = 0;
-      item.local_offset = ++value;
+      ++value;
+      item.local_generation = value >> 32;
+      item.local_offset = value & 0xffffffff;
       EXPECT_TRUE(perform(item));
       std::memcpy(expected.data() + offset, &value, size);
     }
@@ -202,9 +204,10 @@ const std::vector<BadItem>& bad_items() {
       {"local offset", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.local_offset = 4081; }},
       {"offset past", CCO_WORK_BAD_RANGE,
        [](cco_work_item& i) { i.remote_offset = kWindowBytes + 1, i.bytes = 0; }},
-      {"sum wraps", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = ~uint64_t{0} - 99; }},
-      {"offset wraps", CCO_WORK_BAD_RANGE,
-       [](cco_work_item& i) { i.remote_offset = ~uint64_t{7}; }},
+      {"sum wraps", CCO_WORK_BAD_RANGE,
+       [](cco_work_item& i) { i.bytes = ~CCO_WORK_TOP, i.remote_offset = ~CCO_WORK_TOP; }},
+      {"longest", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = ~CCO_WORK_TOP; }},
+      {"farthest", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.remote_offset = ~CCO_WORK_TOP; }},
       {"4 GiB", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = k4GiB; }},
       {"4 GiB and 16", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.bytes = k4GiB + 16; }},
       {"offset of 4 GiB", CCO_WORK_BAD_RANGE, [](cco_work_item& i) { i.local_offset = k4GiB; }},
@@ -230,6 +233,7 @@ TEST_F(Consumer, RefusesEveryWrongField) {
     EXPECT_EQ(CCO_WORK_ERROR_PEER(ring_->error()), CCO_WORK_PEER(item.header)) << bad.name;
     EXPECT_EQ(consumer_->failure().reason, bad.reason) << bad.name;
     EXPECT_EQ(ring_->completed(), 1u) << bad.name;
+    EXPECT_TRUE(ring_->has_failed()) << bad.name;
     EXPECT_EQ(bytes(0), own) << bad.name;
     EXPECT_EQ(bytes(1), peers) << bad.name;
     for (uint32_t index = 0; index < kSignals; ++index) {
@@ -294,6 +298,7 @@ TEST_F(Consumer, WordsGoTogether) {
   cco_work_item value = with_header(CCO_WORK_VALUE, CCO_WORK_SIGNAL_REMOTE, 1);
   value.bytes = 8;
   value.remote_offset = 1024;
+  value.local_generation = 0;  // The high half.
   post(good());
   post(good());
   post(with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1));
@@ -362,17 +367,44 @@ TEST_F(Consumer, EmptyItemsTakeTheShortWay) {
   EXPECT_EQ(ring_->completed(), 5u);
 }
 
-// Goal    an item that is not there yet, or of another lap, is not taken.
-// Method  headers with all sequences but the right one; a full item without header.
-TEST_F(Consumer, WaitsForTheRightSequence) {
-  make({}, kDepth);
-  for (const uint32_t sequence : {0u, 1u, kDepth, kDepth + 2, 2 * kDepth + 1}) {
-    ring_->items()[0] = good();
-    ring_->items()[0].header |= sequence;
-    EXPECT_FALSE(consumer_->step()) << sequence;
+// Goal    an item is taken when all of its words are there, in whatever order they come, and not
+//         before; the lap before does not look like it, nor does zeroed memory.
+// Method  a full ring of items, performed; then one of the next lap, without one word; all
+// sequences
+//         but the right one.
+TEST_F(Consumer, WaitsForEveryWord) {
+  for (uint32_t lap = 0; lap < 3; ++lap) {
+    const cco_work_item before = ring_->items()[0];
+    const device::impl::WorkWords words = device::impl::encode_work(good(), next_, kDepth);
+    for (size_t missing = 0; missing < std::size(words.word); ++missing) {
+      device::impl::WorkWords partial = words;
+      std::memcpy(&partial.word[missing], reinterpret_cast<const uint64_t*>(&before) + missing,
+                  sizeof(uint64_t));
+      std::memcpy(&ring_->items()[0], &partial, sizeof partial);
+      EXPECT_FALSE(consumer_->step()) << lap << ": " << missing;
+    }
+    for (const uint32_t sequence : {next_, next_ + 2, next_ + 1 + kDepth, next_ + 1 - kDepth}) {
+      device::impl::WorkWords wrong = words;
+      wrong.word[0] = (words.word[0] & ~uint64_t{0xffffffff}) | sequence;
+      std::memcpy(&ring_->items()[0], &wrong, sizeof wrong);
+      EXPECT_FALSE(consumer_->step()) << lap << ": " << sequence;
+    }
+    for (uint32_t i = 0; i < kDepth; ++i) EXPECT_TRUE(perform(good()));
   }
-  EXPECT_TRUE(perform(good()));
-  EXPECT_EQ(ring_->completed(), kDepth + 1u);
+  EXPECT_EQ(ring_->completed(), 3 * kDepth);
+  EXPECT_EQ(ring_->error(), 0u);
+}
+
+// Goal    a signal rises by any delta, the top bit included.
+// Method  take one away; add 2^63.
+TEST_F(Consumer, AnyDelta) {
+  cco_work_item item = with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1);
+  item.signal_delta = ~uint64_t{0};
+  EXPECT_TRUE(perform(item));
+  EXPECT_EQ(signal(1, 2), ~uint64_t{0});
+  item.signal_delta = uint64_t{1} << 63;
+  EXPECT_TRUE(perform(item));
+  EXPECT_EQ(signal(1, 2), ~uint64_t{0} >> 1);
 }
 
 // Goal    every reason has words of its own.

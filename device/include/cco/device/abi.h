@@ -10,10 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CCO_ABI_VERSION 2u
+#define CCO_ABI_VERSION 3u
 
-/* Bits of `transports` (one word per peer in cco_device_comm.peer_transports, and their AND in
- * .transports). */
+/* Bits of `transports`. A window has those that it is registered with, which are all; which of them
+ * reach a peer stands in the communicator (one word per peer in peer_transports, and their AND in
+ * transports). */
 #define CCO_TRANSPORT_LSA 0x1u  /* load and store through the flat map */
 #define CCO_TRANSPORT_SDMA 0x2u /* copy engine */
 #define CCO_TRANSPORT_TDM 0x4u  /* tensor data mover, bulk copy */
@@ -30,7 +31,7 @@
  * MORI CCO's ccoWindowDevice. */
 typedef struct cco_window_device {
   uint32_t abi_version; /* CCO_ABI_VERSION of the builder */
-  uint32_t transports;  /* CCO_TRANSPORT_* usable for every peer of the LSA team */
+  uint32_t transports;  /* CCO_TRANSPORT_* that the window is registered with */
   uint64_t win_base;    /* address in slot 0; not "mine" */
   uint32_t stride_4g;   /* slot size in units of 4 GiB */
   uint32_t lsa_rank;    /* this rank's index in its LSA team */

@@ -24,13 +24,13 @@
 /* What producers and pollers of one queue pair share; in device memory, zero at first. Indices
  * count units of the send queue (see sq_depth), for ever; hardware sees their low bits. */
 typedef struct cco_gda_queue_state {
-  uint64_t reserved;    /* handed out to producers */
-  uint64_t rung;        /* written in full, and rung or about to be: aggregated ones come later */
-  uint64_t completed;   /* known to be completed */
-  uint64_t sequence;    /* bnxt: PSN of the next message, written in order */
-  uint64_t cq_index;    /* completions read, with an ordinary CQ */
-  uint64_t poll_lock;   /* 1: somebody reads the CQ, where only one may */
-  uint64_t provider[2]; /* what the last doorbell covered; `error` of the queue, close at hand */
+  uint64_t reserved;  /* handed out to producers */
+  uint64_t rung;      /* written in full, and rung or about to be: aggregated ones come later */
+  uint64_t completed; /* known to be completed */
+  uint64_t error;     /* that of the queue, close at hand */
+  uint64_t covered;   /* by the last doorbell */
+  uint64_t sequence;  /* bnxt: PSN of the next message, written in order */
+  uint64_t zero[2];
 } cco_gda_queue_state;
 
 /* One queue pair. */
@@ -95,10 +95,10 @@ CCO_ABI_ASSERT(sizeof(cco_gda_queue_state) == 64);
 CCO_ABI_AT(cco_gda_queue_state, reserved, 0);
 CCO_ABI_AT(cco_gda_queue_state, rung, 8);
 CCO_ABI_AT(cco_gda_queue_state, completed, 16);
-CCO_ABI_AT(cco_gda_queue_state, sequence, 24);
-CCO_ABI_AT(cco_gda_queue_state, cq_index, 32);
-CCO_ABI_AT(cco_gda_queue_state, poll_lock, 40);
-CCO_ABI_AT(cco_gda_queue_state, provider, 48);
+CCO_ABI_AT(cco_gda_queue_state, error, 24);
+CCO_ABI_AT(cco_gda_queue_state, covered, 32);
+CCO_ABI_AT(cco_gda_queue_state, sequence, 40);
+CCO_ABI_AT(cco_gda_queue_state, zero, 48);
 CCO_ABI_ASSERT(sizeof(cco_gda_queue) == 112);
 CCO_ABI_AT(cco_gda_queue, qpn, 0);
 CCO_ABI_AT(cco_gda_queue, sq_depth, 4);

@@ -16,6 +16,8 @@
 //   void publish_S()                     one release, shared by all that follow of
 //   void store_published_S(T*, T)
 //   void add_published_S(T*, T)
+//   void store_pair_published_system(uint64_t*, first, second)   two words, 16-byte aligned, each
+//                                        whole, in any order on GPUs; on the host the first is last
 //   void acquire_S(const T*)             turns an earlier relaxed load of that word into an
 //   acquire:
 //                                        poll relaxed, acquire once

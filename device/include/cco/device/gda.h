@@ -11,6 +11,7 @@
 #include "cco/device/abi_gda.h"
 #include "cco/device/coop.h"
 #include "cco/device/deadline.h"
+#include "cco/device/impl/work_ring.h"
 #include "cco/device/lanes.h"
 #include "cco/device/lsa.h"
 #include "cco/device/platform.h"
@@ -18,7 +19,6 @@
 namespace cco::device {
 
 namespace impl {
-struct NicWork;
 template <CCO_COOP C>
 class GdaExchange;
 }  // namespace impl
@@ -62,7 +62,9 @@ struct GdaRequest {
   uint64_t target;
 };
 
-/// One context of one rank: for each peer a queue that keeps order.
+/// One context of one rank: for each peer a queue that keeps order. One thread's own, made in the
+/// kernel that uses it; it remembers how far it has come, so one object for a loop is faster than
+/// one for each turn. Not to be kept as a member of a class: clang 22 may crash on it for gfx9.
 ///
 /// All calls that post or wait end by their deadline, or when a peer is lost, and return one result
 /// for the group (for each thread of a ThreadCoop, its own):
@@ -205,11 +207,15 @@ class Gda {
   template <CCO_COOP C>
   CCO_DEVICE WaitResult post(C coop, const Work& work, const Deadline& deadline,
                              uint32_t flags) const;
-  CCO_DEVICE_CALL WaitResult post_together(const ActiveLanes& group, const Work& work,
-                                           const Deadline& deadline, uint32_t flags) const;
-  CCO_DEVICE cco_work_item item_of(const Work& work, bool signals) const;
-  CCO_DEVICE impl::NicWork nic_work_of(const Work& work, const cco_gda_queue& queue,
-                                       bool signals) const;
+  /// `Group`: ActiveLanes or OneLane.
+  template <typename Group>
+  CCO_DEVICE WaitResult post_together(const Group& group, Work work, const Deadline& deadline,
+                                      uint32_t flags) const;
+  /// connected(), but that a NIC's queue may be missing, which whoever posts to it finds.
+  CCO_DEVICE bool may_reach(uint32_t peer) const;
+  CCO_DEVICE bool exists() const { return provider_ != 0; }
+  CCO_DEVICE bool by_proxy() const { return provider_ == CCO_GDA_PROXY; }
+  CCO_DEVICE const cco_gda_queue* queue(uint32_t peer) const;
   CCO_DEVICE bool usable(const Place& place, uint64_t bytes) const;
   CCO_DEVICE bool usable(const RemoteAction& action) const;
   /// Adds 1 to any signal, a barrier's included; by one thread.
@@ -222,12 +228,19 @@ class Gda {
 
   /// How much this context has written to `peer`'s queue; `*waits`: some of it without a doorbell.
   CCO_DEVICE uint64_t written(uint32_t peer, bool* waits) const;
-  CCO_DEVICE_CALL WaitResult wait_written(uint32_t peer, uint64_t target,
-                                          const Deadline& deadline) const;
+  CCO_DEVICE WaitResult wait_written(uint32_t peer, uint64_t target,
+                                     const Deadline& deadline) const;
 
   const DeviceComm& comm_;
   const cco_gda_device* const device_;
   const uint32_t context_;
+  // Read once: on GPUs an acquire empties the cache that would hold them.
+  uint32_t provider_ = 0;  ///< 0: no GDA, or no such context.
+  uint32_t connection_ = CCO_GDA_CONNECT_NONE;
+  uint64_t queues_ = 0;            ///< Of a NIC: address of this context's to rank 0,
+  uint64_t queue_stride_ = 0;      ///< and from one rank's to the next.
+  cco_work_ring ring_{};           ///< Of the proxy,
+  mutable impl::WorkGuess guess_;  ///< and where it was.
 };
 
 }  // namespace cco::device

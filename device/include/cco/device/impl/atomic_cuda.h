@@ -62,6 +62,11 @@ namespace cco::device {
 CCO_PTX_SCOPE(system, "sys")
 CCO_PTX_SCOPE(device, "gpu")
 
+CCO_DEVICE void store_pair_published_system(uint64_t* pair, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(first), "l"(second)
+               : "memory");
+}
+
 #undef CCO_PTX_SCOPE
 #undef CCO_PTX_WORD
 #undef CCO_PTX_COMPARE_EXCHANGE

@@ -79,6 +79,11 @@ CCO_DEVICE void hard_wait() {
 CCO_HIP_SCOPE(system, __HIP_MEMORY_SCOPE_SYSTEM, "")
 CCO_HIP_SCOPE(device, __HIP_MEMORY_SCOPE_AGENT, "agent")
 
+CCO_DEVICE void store_pair_published_system(uint64_t* pair, uint64_t first, uint64_t second) {
+  store_published_system(pair + 1, second);
+  store_published_system(pair, first);
+}
+
 #undef CCO_HIP_SCOPE
 
 }  // namespace cco::device

@@ -65,6 +65,11 @@ namespace cco::device {
 CCO_HOST_SCOPE(system)
 CCO_HOST_SCOPE(device)
 
+CCO_DEVICE void store_pair_published_system(uint64_t* pair, uint64_t first, uint64_t second) {
+  store_published_system(pair + 1, second);
+  store_published_system(pair, first);
+}
+
 #undef CCO_HOST_SCOPE
 
 }  // namespace cco::device

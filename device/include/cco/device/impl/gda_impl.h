@@ -11,17 +11,49 @@
 
 namespace cco::device {
 
-/// What one caller posts. `operation`: CCO_WORK_*; `local_offset` is the value of CCO_WORK_VALUE.
+/// What one caller posts. `operation`: CCO_WORK_*; a CCO_WORK_VALUE is `value`.
 struct Gda::Work {
+  /// A range of a window, on the peer or here, in the words of all providers.
+  struct Range {
+    uint64_t generation;
+    uint64_t offset;
+    uint64_t remote_keys;  ///< Address.
+    uint32_t local_key;
+
+    CCO_DEVICE Range(const Window& window, uint64_t at)
+        : generation(window.generation),
+          offset(at),
+          remote_keys(window.remote_keys),
+          local_key(window.local_key) {}
+    CCO_DEVICE Range() : generation(0), offset(0), remote_keys(0), local_key(0) {}
+    CCO_DEVICE Range(const Place& place) : Range(place.window, place.offset) {}
+  };
+
   uint32_t operation;
   uint32_t peer;
-  const Window* remote;
-  uint64_t remote_offset;
-  const Window* local;
-  uint64_t local_offset;
+  Range remote;
+  Range local;
+  uint64_t value;
   uint64_t bytes;
   RemoteAction action;  ///< Its id is an index among all signals, the barriers' included.
   bool sound;           ///< Else it is refused.
+
+  /// For the proxy.
+  CCO_DEVICE cco_work_item item() const {
+    const bool moves = bytes != 0;
+    const bool is_value = operation == CCO_WORK_VALUE;
+    cco_work_item item{};
+    item.header = CCO_WORK_HEADER(0, moves ? operation : CCO_WORK_NONE,
+                                  action.raises ? CCO_WORK_SIGNAL_REMOTE : 0, peer);
+    item.bytes = bytes;
+    item.remote_generation = remote.generation;
+    item.remote_offset = remote.offset;
+    item.local_generation = is_value ? value >> 32 : local.generation;
+    item.local_offset = is_value ? value & 0xffffffffu : local.offset;
+    item.signal_index = action.id;
+    item.signal_delta = action.value;
+    return item;
+  }
 };
 
 namespace impl {
@@ -45,22 +77,67 @@ CCO_DEVICE uint64_t low_bits(uint64_t value, uint32_t bits) {
   return bits >= 64 ? value : value & ((uint64_t{1} << bits) - 1);
 }
 
-CCO_DEVICE uint32_t remote_key(const Window& window, uint32_t peer) {
-  return global_pointer<const uint32_t>(window.remote_keys)[peer];
-}
-
-CCO_DEVICE cco_gda_queue queue_of(const cco_gda_device& device, uint32_t peer, uint32_t context) {
-  return global_pointer<const cco_gda_queue>(
-      device.queues)[uint64_t{peer} * device.context_count + context];
-}
-CCO_DEVICE cco_work_ring ring_of(const cco_gda_device& device, uint32_t context) {
-  return global_pointer<const cco_work_ring>(device.rings)[context];
-}
-
 /// Where sender `rank` adds to signal `index`, in the control window.
 CCO_DEVICE uint64_t signal_place(const cco_gda_device& device, uint32_t index, uint32_t rank) {
   const uint64_t slots = device.signal_slots;
   return device.signal_offset + 8 * (index * slots + (slots == 1 ? 0 : rank));
+}
+
+/// What a NIC is asked to do for one caller.
+struct NicOrder {
+  NicKind kind;
+  bool moves;  ///< Else only the signal, if there is one.
+  bool raises;
+  uint32_t local_key;
+  uint64_t bytes;
+  uint64_t remote_key;  ///< Address of it.
+  uint64_t remote_offset;
+  uint64_t local_offset;
+  uint64_t value;
+  uint64_t signal_key;  ///< Address of it.
+  uint64_t signal_offset;
+  uint64_t signal_value;
+
+  CCO_DEVICE NicWork work(const cco_gda_queue& queue) const {
+    NicWork result{};
+    if (moves) {
+      result.data_bytes = bytes;
+      result.data_count =
+          kind == NicKind::kInline ? 1 : count_parts(bytes, queue.max_message_bytes);
+      result.data = NicRequest{kind,          false,        0,    load_key(remote_key), local_key,
+                               remote_offset, local_offset, value};
+    }
+    result.has_signal = raises;
+    if (raises) {
+      result.signal =
+          NicRequest{NicKind::kFetchAdd, false,         8,          load_key(signal_key),
+                     queue.sink_key,     signal_offset, queue.sink, signal_value};
+    }
+    return result;
+  }
+  static CCO_DEVICE uint32_t load_key(uint64_t address) {
+    return *global_pointer<const uint32_t>(address);
+  }
+};
+
+/// Called, not expanded, and by value: nothing of the caller's has to lie in memory for it.
+template <typename Group>
+CCO_DEVICE_CALL WaitResult post_to_nic(Group group, uint32_t provider, uint32_t peer,
+                                       const cco_gda_queue* place, NicOrder order, bool aggregate,
+                                       Deadline deadline) {
+  const cco_gda_queue queue = *place;
+  // Both, so that the load of the state's address does not wait for the answer.
+  if ((queue.qpn == 0) | (queue.state == 0)) return WaitResult{WaitStatus::kRefused, peer};
+  const NicWork mine = order.work(queue);
+  return with_nic(provider, [&](auto nic) {
+    return post_to_queue<decltype(nic)>(group, queue, mine, aggregate, deadline);
+  });
+}
+CCO_DEVICE_CALL WaitResult wait_for_nic(uint32_t provider, const cco_gda_queue* place,
+                                        uint64_t target, Deadline deadline) {
+  const cco_gda_queue queue = *place;
+  return with_nic(provider,
+                  [&](auto nic) { return wait_completed<decltype(nic)>(queue, target, deadline); });
 }
 
 /// Polls until `look()`, in the group's leader; then `acquire()`.
@@ -81,16 +158,31 @@ CCO_DEVICE WaitResult wait_until(C coop, const Deadline& deadline, Look look, Ac
 CCO_DEVICE Gda::Gda(const DeviceComm& comm, uint32_t context)
     : comm_(comm),
       device_(comm.gda == 0 ? nullptr : global_pointer<const cco_gda_device>(comm.gda)),
-      context_(context) {}
+      context_(context) {
+  if (device_ == nullptr || context >= device_->context_count) return;
+  provider_ = device_->provider;
+  connection_ = device_->connection;
+  if (by_proxy()) {
+    ring_ = global_pointer<const cco_work_ring>(device_->rings)[context];
+  } else {
+    queues_ = device_->queues + context * sizeof(cco_gda_queue);
+    queue_stride_ = uint64_t{device_->context_count} * sizeof(cco_gda_queue);
+  }
+}
+
+CCO_DEVICE const cco_gda_queue* Gda::queue(uint32_t peer) const {
+  return global_pointer<const cco_gda_queue>(queues_ + peer * queue_stride_);
+}
 
 CCO_DEVICE bool Gda::connected(uint32_t peer) const {
-  if (device_ == nullptr || context_ >= device_->context_count) return false;
-  if (peer >= comm_.world_size) return false;
-  if (device_->provider != CCO_GDA_PROXY) {
-    return impl::queue_of(*device_, peer, context_).qpn != 0;
-  }
+  return may_reach(peer) && (by_proxy() || queue(peer)->qpn != 0);
+}
+
+CCO_DEVICE bool Gda::may_reach(uint32_t peer) const {
+  if (!exists() || peer >= comm_.world_size) return false;
+  if (!by_proxy()) return true;
   const bool other_node = !in_lsa_team(comm_, peer);
-  switch (device_->connection) {
+  switch (connection_) {
     case CCO_GDA_CONNECT_FULL:
       return true;
     case CCO_GDA_CONNECT_CROSS_NODE:
@@ -107,7 +199,7 @@ CCO_DEVICE bool Gda::usable(const Place& place, uint64_t bytes) const {
   const bool inside =
       place.offset <= window.size_bytes && bytes <= window.size_bytes - place.offset;
   return window.generation != 0 && inside &&
-         (device_->provider == CCO_GDA_PROXY || (window.remote_keys != 0 && window.local_key != 0));
+         (by_proxy() || (window.remote_keys != 0 && window.local_key != 0));
 }
 
 CCO_DEVICE bool Gda::usable(const RemoteAction& action) const {
@@ -118,65 +210,36 @@ CCO_DEVICE uint64_t* Gda::own_word(uint64_t offset, uint32_t index) const {
   return local_ptr<uint64_t>(comm_.control, offset + 8 * uint64_t{index}, 8);
 }
 
-CCO_DEVICE cco_work_item Gda::item_of(const Work& work, bool signals) const {
-  cco_work_item item{};
-  item.header = CCO_WORK_HEADER(0, work.operation, signals ? CCO_WORK_SIGNAL_REMOTE : 0, work.peer);
-  item.bytes = work.bytes;
-  item.remote_generation = work.remote == nullptr ? 0 : work.remote->generation;
-  item.remote_offset = work.remote_offset;
-  item.local_generation = work.local == nullptr ? 0 : work.local->generation;
-  item.local_offset = work.local_offset;
-  item.signal_index = work.action.id;
-  item.signal_delta = work.action.value;
-  return item;
-}
-
-CCO_DEVICE impl::NicWork Gda::nic_work_of(const Work& work, const cco_gda_queue& queue,
-                                          bool signals) const {
-  impl::NicWork result{};
-  result.data_bytes = work.bytes;
-  if (work.operation == CCO_WORK_VALUE) {
-    result.data.kind = impl::NicKind::kInline;
-    result.data.value = work.local_offset;
-    result.data_count = 1;
-  } else if (work.operation != CCO_WORK_NONE) {
-    result.data.kind = work.bytes == 0                  ? impl::NicKind::kNothing
-                       : work.operation == CCO_WORK_GET ? impl::NicKind::kRead
-                                                        : impl::NicKind::kWrite;
-    result.data.local_key = work.local->local_key;
-    result.data.local_offset = work.local_offset;
-    result.data_count = impl::count_parts(work.bytes, queue.max_message_bytes);
+template <typename Group>
+CCO_DEVICE WaitResult Gda::post_together(const Group& group, Work work, const Deadline& deadline,
+                                         uint32_t flags) const {
+  // One signal for the group, behind what all of it bring.
+  work.action.raises = work.action.raises && group.rank() + 1 == group.count();
+  if (by_proxy()) {
+    return impl::post_to_ring(group, ring_, guess_, work.item(), work.peer, deadline);
   }
-  if (work.remote != nullptr) {
-    result.data.remote_key = impl::remote_key(*work.remote, work.peer);
-    result.data.remote_offset = work.remote_offset;
+  const uint64_t key_offset = uint64_t{work.peer} * sizeof(uint32_t);
+  const bool is_value = work.operation == CCO_WORK_VALUE;
+  impl::NicOrder order{};
+  order.kind = is_value                         ? impl::NicKind::kInline
+               : work.bytes == 0                ? impl::NicKind::kNothing
+               : work.operation == CCO_WORK_GET ? impl::NicKind::kRead
+                                                : impl::NicKind::kWrite;
+  order.moves = work.operation != CCO_WORK_NONE;
+  order.raises = work.action.raises;
+  order.bytes = work.bytes;
+  order.remote_key = work.remote.remote_keys + key_offset;
+  order.remote_offset = work.remote.offset;
+  order.local_key = work.local.local_key;
+  order.local_offset = work.local.offset;
+  order.value = work.value;
+  if (order.raises) {
+    order.signal_key = comm_.control.remote_keys + key_offset;
+    order.signal_offset = impl::signal_place(*device_, work.action.id, comm_.rank);
+    order.signal_value = work.action.value;
   }
-  result.has_signal = signals;
-  if (signals) {
-    result.signal.kind = impl::NicKind::kFetchAdd;
-    result.signal.bytes = 8;
-    result.signal.remote_key = impl::remote_key(comm_.control, work.peer);
-    result.signal.remote_offset = impl::signal_place(*device_, work.action.id, comm_.rank);
-    result.signal.local_key = queue.sink_key;
-    result.signal.local_offset = queue.sink;
-    result.signal.value = work.action.value;
-  }
-  return result;
-}
-
-CCO_DEVICE_CALL WaitResult Gda::post_together(const ActiveLanes& group, const Work& work,
-                                              const Deadline& deadline, uint32_t flags) const {
-  const bool signals = work.action.raises && group.rank() + 1 == group.count();
-  if (device_->provider == CCO_GDA_PROXY) {
-    return impl::post_to_ring(group, impl::ring_of(*device_, context_), item_of(work, signals),
-                              work.peer, deadline);
-  }
-  const cco_gda_queue queue = impl::queue_of(*device_, work.peer, context_);
-  const impl::NicWork mine = nic_work_of(work, queue, signals);
-  const bool aggregate = (flags & kGdaAggregate) != 0;
-  return impl::with_nic(device_->provider, [&](auto nic) {
-    return impl::post_to_queue<decltype(nic)>(group, queue, mine, aggregate, deadline);
-  });
+  return impl::post_to_nic(group, provider_, work.peer, queue(work.peer), order,
+                           (flags & kGdaAggregate) != 0, deadline);
 }
 
 template <CCO_COOP C>
@@ -200,7 +263,7 @@ CCO_DEVICE WaitResult Gda::post(C coop, const Work& work, const Deadline& deadli
     drain_stores();
     coop.sync();  // The leader's release covers what it has synchronised with.
     result = impl::arrived();
-    if (coop.is_leader()) result = post_together(ActiveLanes::alone(), work, deadline, flags);
+    if (coop.is_leader()) result = post_together(OneLane{}, work, deadline, flags);
     return impl::combine(coop, result);
   }
 }
@@ -209,10 +272,8 @@ template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::put(C coop, uint32_t peer, Place destination, Place source,
                                uint64_t bytes, const GdaPost& how) const {
   const bool sound =
-      connected(peer) && usable(destination, bytes) && usable(source, bytes) && usable(how.action);
-  return post(coop,
-              Work{CCO_WORK_PUT, peer, &destination.window, destination.offset, &source.window,
-                   source.offset, bytes, how.action, sound},
+      may_reach(peer) && usable(destination, bytes) && usable(source, bytes) && usable(how.action);
+  return post(coop, Work{CCO_WORK_PUT, peer, destination, source, 0, bytes, how.action, sound},
               how.deadline, how.flags);
 }
 
@@ -224,10 +285,8 @@ CCO_DEVICE WaitResult Gda::put_value(C coop, uint32_t peer, Place destination, s
                 "1, 2, 4 or 8 bytes");
   uint64_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
-  const bool sound = connected(peer) && usable(destination, sizeof(T)) && usable(how.action);
-  return post(coop,
-              Work{CCO_WORK_VALUE, peer, &destination.window, destination.offset, nullptr, bits,
-                   sizeof(T), how.action, sound},
+  const bool sound = may_reach(peer) && usable(destination, sizeof(T)) && usable(how.action);
+  return post(coop, Work{CCO_WORK_VALUE, peer, destination, {}, bits, sizeof(T), how.action, sound},
               how.deadline, how.flags);
 }
 
@@ -235,26 +294,22 @@ template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::get(C coop, uint32_t peer, Place source, Place destination,
                                uint64_t bytes, const GdaPost& how) const {
   const bool sound =
-      connected(peer) && usable(source, bytes) && usable(destination, bytes) && !how.action.raises;
-  return post(coop,
-              Work{CCO_WORK_GET, peer, &source.window, source.offset, &destination.window,
-                   destination.offset, bytes, how.action, sound},
+      may_reach(peer) && usable(source, bytes) && usable(destination, bytes) && !how.action.raises;
+  return post(coop, Work{CCO_WORK_GET, peer, source, destination, 0, bytes, how.action, sound},
               how.deadline, how.flags);
 }
 
 template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::signal(C coop, uint32_t peer, RemoteAction action,
                                   const Deadline& deadline) const {
-  const bool sound = connected(peer) && action.raises && usable(action);
-  return post(coop, Work{CCO_WORK_NONE, peer, nullptr, 0, nullptr, 0, 0, action, sound}, deadline,
-              0);
+  const bool sound = may_reach(peer) && action.raises && usable(action);
+  return post(coop, Work{CCO_WORK_NONE, peer, {}, {}, 0, 0, action, sound}, deadline, 0);
 }
 
 CCO_DEVICE WaitResult Gda::raise(uint32_t peer, uint32_t index, const Deadline& deadline) const {
-  if (!connected(peer)) return WaitResult{WaitStatus::kRefused, peer};
+  if (!may_reach(peer)) return WaitResult{WaitStatus::kRefused, peer};
   const RemoteAction action = SignalInc{index};
-  return post_together(ActiveLanes::alone(),
-                       Work{CCO_WORK_NONE, peer, nullptr, 0, nullptr, 0, 0, action, true}, deadline,
+  return post_together(OneLane{}, Work{CCO_WORK_NONE, peer, {}, {}, 0, 0, action, true}, deadline,
                        0);
 }
 
@@ -323,22 +378,14 @@ CCO_DEVICE void Gda::reset_signal(uint32_t id) const {
 
 CCO_DEVICE uint64_t Gda::written(uint32_t peer, bool* waits) const {
   *waits = false;
-  if (device_->provider == CCO_GDA_PROXY) {
-    return load_relaxed_device(
-        global_pointer<const uint64_t>(impl::ring_of(*device_, context_).posted));
-  }
-  return impl::written_units(impl::queue_of(*device_, peer, context_), waits);
+  if (by_proxy()) return load_relaxed_device(global_pointer<const uint64_t>(ring_.posted));
+  return impl::written_units(*queue(peer), waits);
 }
 
-CCO_DEVICE_CALL WaitResult Gda::wait_written(uint32_t peer, uint64_t target,
-                                             const Deadline& deadline) const {
-  if (device_->provider == CCO_GDA_PROXY) {
-    return impl::wait_ring(impl::ring_of(*device_, context_), target, peer, deadline);
-  }
-  const cco_gda_queue queue = impl::queue_of(*device_, peer, context_);
-  return impl::with_nic(device_->provider, [&](auto nic) {
-    return impl::wait_completed<decltype(nic)>(queue, target, deadline);
-  });
+CCO_DEVICE WaitResult Gda::wait_written(uint32_t peer, uint64_t target,
+                                        const Deadline& deadline) const {
+  if (by_proxy()) return impl::wait_ring(ring_, guess_, target, peer, deadline);
+  return impl::wait_for_nic(provider_, queue(peer), target, deadline);
 }
 
 template <CCO_COOP C>
@@ -347,14 +394,16 @@ CCO_DEVICE WaitResult Gda::flush_async(C coop, uint32_t peer, GdaRequest* reques
   if (!connected(peer)) return WaitResult{WaitStatus::kRefused, peer};
   coop.sync();  // The posts of all its threads count.
   bool waits = false;
-  written(peer, &waits);
-  if (coop.any(waits)) {
+  uint64_t target = written(peer, &waits);
+  if (!by_proxy() && coop.any(waits)) {
     // Nothing, but with a doorbell.
-    const Work work{CCO_WORK_PUT, peer, &comm_.control, 0, &comm_.control, 0, 0, NoSignal{}, true};
-    const WaitResult rung = post(coop, work, deadline, 0);
+    const Place nowhere = at(comm_.control, 0);
+    const WaitResult rung =
+        post(coop, Work{CCO_WORK_PUT, peer, nowhere, nowhere, 0, 0, NoSignal{}, true}, deadline, 0);
     if (rung.status != WaitStatus::kArrived) return rung;
+    target = written(peer, &waits);
   }
-  *request = GdaRequest{peer, written(peer, &waits)};
+  *request = GdaRequest{peer, target};
   return impl::arrived();
 }
 
@@ -375,11 +424,9 @@ CCO_DEVICE WaitResult Gda::flush(C coop, uint32_t peer, const Deadline& deadline
 
 template <CCO_COOP C>
 CCO_DEVICE WaitResult Gda::flush(C coop, const Deadline& deadline) const {
-  if (device_ == nullptr || context_ >= device_->context_count) {
-    return WaitResult{WaitStatus::kRefused, kNoRank};
-  }
+  if (!exists()) return WaitResult{WaitStatus::kRefused, kNoRank};
   coop.sync();
-  if (device_->provider == CCO_GDA_PROXY) {  // One ring serves all peers.
+  if (by_proxy()) {  // One ring serves all peers.
     bool waits = false;
     WaitResult result = impl::arrived();
     if (coop.is_leader()) result = wait_written(kNoRank, written(kNoRank, &waits), deadline);

@@ -7,32 +7,51 @@
 
 namespace cco::device::impl {
 
-/// Posts an item for each lane. The signals of `item`, which only the last lane's carries, come
-/// after the others' items.
-CCO_DEVICE WaitResult post_to_ring(const ActiveLanes& group, const cco_work_ring& ring,
+/// Waits for `count` positions, from `*first` on.
+CCO_DEVICE WaitResult wait_for_slots(const cco_work_ring& ring, WorkGuess& guess, uint32_t count,
+                                     uint64_t* first, uint32_t peer, const Deadline& deadline) {
+  Poll poll(deadline);
+  while (!reserve_work(ring, guess, count, first)) {
+    if (!poll.again()) return gave_up(poll, deadline, peer);
+  }
+  return arrived();
+}
+
+/// Posts an item for each lane, in their order, by one reservation as long as all fit into the
+/// ring. `Group`: ActiveLanes or OneLane.
+template <typename Group>
+CCO_DEVICE WaitResult post_to_ring(const Group& group, const cco_work_ring& ring, WorkGuess& guess,
                                    const cco_work_item& item, uint32_t peer,
                                    const Deadline& deadline) {
-  const bool last = group.rank() + 1 == group.count();
-  Poll poll(deadline);
-  bool refused = false;
-  if (!last) refused = post_work(ring, item, poll) == 0;
-  if (!group.any(refused) && last) refused = post_work(ring, item, poll) == 0;
-  if (!group.any(refused)) return arrived();
-  if (!group.any(poll.aborted())) return WaitResult{WaitStatus::kTimedOut, peer};
-  return WaitResult{WaitStatus::kPeerLost,
-                    CCO_ABORT_RANK(load_relaxed_system(deadline.abort_word))};
+  const uint32_t count = group.count();
+  const uint32_t rank = group.rank();
+  for (uint32_t begin = 0, end; begin < count; begin = end) {
+    end = count - begin < ring.depth ? count : begin + ring.depth;
+    uint64_t first = 0;
+    WaitResult room = arrived();
+    if (group.is_leader()) {
+      room = wait_for_slots(ring, guess, end - begin, &first, peer, deadline);
+    }
+    room = WaitResult::decode(group.broadcast(room.encode(), 0));
+    if (room.status != WaitStatus::kArrived) return room;
+    first = group.broadcast(first, 0);
+    if (count != 1) publish_system();  // The leader has; what the others stored is theirs to.
+    if (begin <= rank && rank < end) write_work(ring, first + (rank - begin), item);
+  }
+  return arrived();
 }
 
 /// Waits until `target` items are done. The ring serves all peers, and so does its error.
-CCO_DEVICE WaitResult wait_ring(const cco_work_ring& ring, uint64_t target, uint32_t peer,
-                                const Deadline& deadline) {
+CCO_DEVICE WaitResult wait_ring(const cco_work_ring& ring, WorkGuess& guess, uint64_t target,
+                                uint32_t peer, const Deadline& deadline) {
   Poll poll(deadline);
-  while (!work_completed(ring, target)) {
+  uint64_t completed = 0;
+  while (!work_completed(ring, target, &completed)) {
     if (!poll.again()) return gave_up(poll, deadline, peer);
   }
-  const uint64_t error = work_error(ring);
-  if (error == 0) return arrived();
-  return WaitResult{WaitStatus::kFailed, CCO_WORK_ERROR_PEER(error)};
+  guess.completed = completed;
+  if ((completed & CCO_WORK_FAILED) == 0) return arrived();
+  return WaitResult{WaitStatus::kFailed, CCO_WORK_ERROR_PEER(work_error(ring))};
 }
 
 }  // namespace cco::device::impl

@@ -52,8 +52,7 @@ struct Bnxt {
   /// How many sequence numbers an operation takes.
   static CCO_HOST_DEVICE uint32_t packets(const NicRequest& request, uint32_t mtu_bytes) {
     const bool bulk = request.kind == NicKind::kWrite || request.kind == NicKind::kRead;
-    const uint32_t count = bulk ? (request.bytes + (mtu_bytes - 1)) / mtu_bytes : 1;
-    return count == 0 ? 1 : count;
+    return bulk && request.bytes > mtu_bytes ? (request.bytes + (mtu_bytes - 1)) / mtu_bytes : 1;
   }
   static CCO_HOST_DEVICE uint64_t msn_entry(uint64_t slot, uint64_t psn, uint64_t next_psn) {
     return (psn & 0xffffff) | (next_psn & 0xffffff) << 24 | slot << 48;

@@ -39,8 +39,6 @@ concept NicOps = requires(const cco_gda_queue& queue, uint64_t index, const NicR
 CCO_DEVICE cco_gda_queue_state& state_of(const cco_gda_queue& queue) {
   return *global_pointer<cco_gda_queue_state>(queue.state);
 }
-CCO_DEVICE uint64_t* covered_by_doorbell(cco_gda_queue_state& state) { return &state.provider[0]; }
-CCO_DEVICE uint64_t* queue_error(cco_gda_queue_state& state) { return &state.provider[1]; }
 
 /// What one lane posts to one queue: the parts of a put or get, then perhaps a signal.
 struct NicWork {
@@ -65,8 +63,8 @@ struct NicWork {
 
 /// No bytes are one operation too: it takes its turn among the others.
 CCO_DEVICE uint64_t count_parts(uint64_t bytes, uint32_t max_message_bytes) {
-  const uint64_t whole = bytes / max_message_bytes;
-  return whole * max_message_bytes == bytes && bytes != 0 ? whole : whole + 1;
+  // GPUs divide slowly.
+  return bytes <= max_message_bytes ? 1 : (bytes - 1) / max_message_bytes + 1;
 }
 
 /// Moves `word` up to `target`, unless it is there or beyond: by signed difference, for a count
@@ -89,7 +87,7 @@ CCO_DEVICE void look_for_completions(const cco_gda_queue& queue) {
   const NicProgress seen = N::look(queue, done, &state.rung);
   if (seen.failed) {
     const uint64_t error = CCO_GDA_ERROR(seen.syndrome, queue.peer);
-    if (compare_exchange_relaxed_device(queue_error(state), 0, error) == 0) {
+    if (compare_exchange_relaxed_device(&state.error, 0, error) == 0) {
       store_release_system(global_pointer<uint64_t>(queue.error), error);
     }
   } else if (seen.completed != done) {
@@ -98,7 +96,7 @@ CCO_DEVICE void look_for_completions(const cco_gda_queue& queue) {
 }
 
 CCO_DEVICE bool has_failed(const cco_gda_queue& queue) {
-  return load_relaxed_device(queue_error(state_of(queue))) != 0;
+  return load_relaxed_device(&state_of(queue).error) != 0;
 }
 
 /// Waits until the units before `target` are completed.
@@ -118,21 +116,31 @@ CCO_DEVICE WaitResult wait_completed(const cco_gda_queue& queue, uint64_t target
   return arrived();
 }
 
+/// Units for one producer.
+struct NicPlace {
+  uint64_t base;
+  bool has_turn;  ///< All before it have rung.
+};
+
 /// Reserves `units`, at most half of the queue.
 template <CCO_NIC_OPS N>
-CCO_DEVICE WaitResult reserve_units(const cco_gda_queue& queue, uint32_t units, uint64_t* base,
+CCO_DEVICE WaitResult reserve_units(const cco_gda_queue& queue, uint32_t units, NicPlace* place,
                                     const Deadline& deadline) {
   cco_gda_queue_state& state = state_of(queue);
   Poll poll(deadline);
   for (;;) {
-    if (has_failed(queue)) return WaitResult{WaitStatus::kFailed, queue.peer};
+    // All are under way before any is needed: each takes as long as the rest of a post.
+    const uint64_t error = load_relaxed_device(&state.error);
     const uint64_t next = load_relaxed_device(&state.reserved);
-    const uint64_t in_use = next + units - load_acquire_device(&state.completed);
+    const uint64_t completed = load_relaxed_device(&state.completed);
+    const uint64_t rung = load_relaxed_device(&state.rung);
+    if (error != 0) return WaitResult{WaitStatus::kFailed, queue.peer};
     // One unit stays free: a full queue must not look like an empty one. Signed, for `next` may be
     // the older of the two, and then the exchange fails.
-    if (static_cast<int64_t>(in_use) < static_cast<int64_t>(queue.sq_depth)) {
+    if (static_cast<int64_t>(next + units - completed) < static_cast<int64_t>(queue.sq_depth)) {
       if (compare_exchange_relaxed_device(&state.reserved, next, next + units) == next) {
-        *base = next;
+        acquire_device(&state.completed);  // Their entries were read before.
+        *place = NicPlace{next, rung == next};
         return arrived();
       }
       continue;
@@ -140,6 +148,13 @@ CCO_DEVICE WaitResult reserve_units(const cco_gda_queue& queue, uint32_t units, 
     look_for_completions<N>(queue);
     if (!poll.again()) return gave_up(poll, deadline, queue.peer);
   }
+}
+
+/// Waits until all before it have rung, which needs nobody's help.
+CCO_DEVICE void take_turn(const cco_gda_queue& queue, const NicPlace& place) {
+  const uint64_t* const rung = &state_of(queue).rung;
+  while (!place.has_turn && load_relaxed_device(rung) != place.base) pause();
+  acquire_device(rung);
 }
 
 /// The lane's share [from, to) of operations, of which the first of the group lies at unit `base`.
@@ -152,9 +167,9 @@ struct NicShare {
 };
 
 /// Message and packet numbers, which follow the order of turns.
-template <CCO_NIC_OPS N>
-CCO_DEVICE void number_messages(const ActiveLanes& group, const cco_gda_queue& queue,
-                                const NicWork& mine, const NicShare& share) {
+template <CCO_NIC_OPS N, typename Group>
+CCO_DEVICE void number_messages(const Group& group, const cco_gda_queue& queue, const NicWork& mine,
+                                const NicShare& share) {
   if constexpr (N::kMsnTable) {
     uint64_t* const sequence = &state_of(queue).sequence;
     const uint64_t psn_first =
@@ -179,8 +194,9 @@ CCO_DEVICE void number_messages(const ActiveLanes& group, const cco_gda_queue& q
 
 /// Posts what the lanes of `group` bring, in their order, by one reservation and one doorbell as
 /// long as it fits into half of the queue.
-template <CCO_NIC_OPS N>
-CCO_DEVICE WaitResult post_to_queue(const ActiveLanes& group, const cco_gda_queue& queue,
+/// `Group`: ActiveLanes or OneLane.
+template <CCO_NIC_OPS N, typename Group>
+CCO_DEVICE WaitResult post_to_queue(const Group& group, const cco_gda_queue& queue,
                                     const NicWork& mine, bool aggregate, const Deadline& deadline) {
   cco_gda_queue_state& state = state_of(queue);
   const uint64_t most = (queue.sq_depth / 2 - 1) / N::kUnits;
@@ -189,13 +205,13 @@ CCO_DEVICE WaitResult post_to_queue(const ActiveLanes& group, const cco_gda_queu
   for (uint64_t begin = 0; begin < total; begin += most) {
     const uint64_t end = total - begin < most ? total : begin + most;
     const uint32_t units = static_cast<uint32_t>(end - begin) * N::kUnits;
-    uint64_t base = 0;
+    NicPlace place{};
     WaitResult room = arrived();
-    if (group.is_leader()) room = reserve_units<N>(queue, units, &base, deadline);
+    if (group.is_leader()) room = reserve_units<N>(queue, units, &place, deadline);
     room = WaitResult::decode(group.broadcast(room.encode(), 0));
     if (room.status != WaitStatus::kArrived) return room;
 
-    base = group.broadcast(base, 0);
+    const uint64_t base = group.broadcast(place.base, 0);
     const uint64_t last = first + mine.count();
     const NicShare share{base, first, begin, first > begin ? first : begin,
                          last < end ? last : end};
@@ -204,18 +220,15 @@ CCO_DEVICE WaitResult post_to_queue(const ActiveLanes& group, const cco_gda_queu
       request.completion = i + 1 == end;
       N::write(queue, base + (i - begin) * N::kUnits, request);
     }
-    if (group.is_leader()) {
-      while (load_acquire_device(&state.rung) != base) pause();
-    }
+    if (group.is_leader()) take_turn(queue, place);
     number_messages<N>(group, queue, mine, share);
     drain_stores();
     group.sync();
     if (group.is_leader()) {
       const uint64_t next = base + units;
-      if (!aggregate ||
-          next - load_relaxed_device(covered_by_doorbell(state)) > queue.sq_depth / 2) {
+      if (!aggregate || next - load_relaxed_device(&state.covered) > queue.sq_depth / 2) {
         N::ring(queue, next);
-        store_relaxed_device(covered_by_doorbell(state), next);
+        store_relaxed_device(&state.covered, next);
       }
       store_release_device(&state.rung, next);
     }
@@ -227,7 +240,7 @@ CCO_DEVICE WaitResult post_to_queue(const ActiveLanes& group, const cco_gda_queu
 CCO_DEVICE uint64_t written_units(const cco_gda_queue& queue, bool* waits) {
   cco_gda_queue_state& state = state_of(queue);
   const uint64_t written = load_acquire_device(&state.rung);
-  *waits = !reached(load_relaxed_device(covered_by_doorbell(state)), written);
+  *waits = !reached(load_relaxed_device(&state.covered), written);
   return written;
 }
 

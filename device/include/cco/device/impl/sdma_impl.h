@@ -193,7 +193,8 @@ CCO_DEVICE bool Sdma::post_item(const impl::SdmaTransfer& what, uint32_t signals
   item.signal_index = uint64_t{comm_.lsa_rank} * device_->queue_count + what.queue;
   item.signal_delta = 1;
   const auto* const rings = global_pointer<const cco_work_ring>(device_->rings);
-  return impl::post_work(rings[what.queue], item, poll) != 0;
+  impl::WorkGuess guess;
+  return impl::post_work(rings[what.queue], guess, item, poll) != 0;
 }
 
 /// `act` by one thread of each group that makes the call for one key; its result for all.
@@ -234,12 +235,12 @@ CCO_DEVICE WaitResult Sdma::land(uint32_t peer, uint32_t queue, const Deadline& 
   const cco_work_ring& ring = global_pointer<const cco_work_ring>(device_->rings)[queue];
   const uint64_t posted = load_relaxed_device(global_pointer<const uint64_t>(ring.posted));
   Poll poll(deadline);
-  while (!impl::work_completed(ring, posted)) {
+  uint64_t completed = 0;
+  while (!impl::work_completed(ring, posted, &completed)) {
     if (!poll.again()) return result_of(impl::gave_up(poll), peer, deadline);
   }
-  const uint64_t error = impl::work_error(ring);
-  if (error == 0) return result_of(WaitStatus::kArrived, peer, deadline);
-  return result_of(WaitStatus::kFailed, CCO_WORK_ERROR_PEER(error), deadline);
+  if ((completed & CCO_WORK_FAILED) == 0) return result_of(WaitStatus::kArrived, peer, deadline);
+  return result_of(WaitStatus::kFailed, CCO_WORK_ERROR_PEER(impl::work_error(ring)), deadline);
 }
 
 template <CCO_COOP C>

@@ -111,6 +111,14 @@ absl::StatusOr<Config> read(const v1::Config& from) {
       in_range<int64_t>("default_timeout_ms", config.default_timeout.count(), 1, 3'600'000));
   if (from.has_ticket_ms()) config.ticket_lifetime = Milliseconds(from.ticket_ms());
   CCO_RETURN_IF_ERROR(in_range<int64_t>("ticket_ms", config.ticket_lifetime.count(), 1, 60'000));
+  config.state_dir = from.state_dir();
+  constexpr size_t kMaxStateDirBytes = 90;  // The keeper's socket lies in it.
+  if (config.state_dir.size() > kMaxStateDirBytes ||
+      (!config.state_dir.empty() && config.state_dir[0] != '/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("state_dir is '", config.state_dir, "'; it takes an absolute path of at most ",
+                     kMaxStateDirBytes, " bytes, or nothing"));
+  }
   if (from.has_log_level()) config.log_level = from.log_level();
   CCO_RETURN_IF_ERROR(read_limits(from.limits(), &config.limits));
   return config;
@@ -156,6 +164,7 @@ std::string print_config(const Config& config) {
   message.set_control_bytes(config.control_bytes);
   message.set_default_timeout_ms(static_cast<uint32_t>(config.default_timeout.count()));
   message.set_ticket_ms(static_cast<uint32_t>(config.ticket_lifetime.count()));
+  message.set_state_dir(config.state_dir);
   message.set_log_level(config.log_level);
   v1::Limits* limits = message.mutable_limits();
   limits->set_sessions(config.limits.sessions);

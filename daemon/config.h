@@ -13,6 +13,7 @@
 namespace cco::memd {
 
 struct Config {
+  std::string state_dir;
   std::string socket_path = "/run/cco/memd.sock";
   uint32_t socket_mode = 0660;
   std::string socket_group;

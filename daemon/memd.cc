@@ -22,6 +22,7 @@
 #include "daemon/core/broker.h"
 #include "daemon/service/fd_server.h"
 #include "daemon/service/memd_service.h"
+#include "daemon/state/recorder.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/gpu_workers.h"
 #include "daemon/sys/listener.h"
@@ -69,26 +70,34 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
 // In the order of construction: each may use those before it, and goes before them.
 struct Memd::Parts {
   Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
-        std::unique_ptr<EventLoop> made, int64_t operator_gid)
-      : journal(journal),
+        std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper, uint64_t incarnation,
+        int64_t operator_gid)
+      : driver(driver),
+        journal(journal),
         operator_gid(operator_gid),
-        incarnation(new_incarnation()),
+        incarnation(incarnation),
         loop(std::move(made)),
         listeners(std::move(taken)),
+        recorder(std::move(keeper)),
+        outbox(recorder != nullptr ? static_cast<Outbox&>(*recorder) : direct),
         workers(driver, *loop),
         broker(broker_options(config, incarnation),
                {*loop, workers, notices, journal, [] { return random_bytes(kSecretBytes); }}),
-        service(broker, *loop,
+        service(broker, *loop, outbox,
                 {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now()}),
-        fd_server(*loop, broker, journal, {operator_gid, incarnation, 2 * config.limits.sessions}) {
-  }
+        fd_server(*loop, broker, outbox, journal,
+                  {operator_gid, incarnation, recorder != nullptr, 2 * config.limits.sessions}) {}
 
+  GpuDriver& driver;
   Journal& journal;
   int64_t operator_gid;
   uint64_t incarnation;
   std::unique_ptr<EventLoop> loop;
   Listeners listeners;
   MemfdNoticeBoard notices;
+  DirectOutbox direct;
+  std::unique_ptr<Recorder> recorder;  // Null: nothing is kept.
+  Outbox& outbox;
   GpuWorkers workers;
   Broker broker;
   MemdService service;
@@ -103,14 +112,53 @@ Memd::Memd(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Memd::~Memd() = default;
 
 absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriver& driver,
-                                                   Journal& journal) {
+                                                   Journal& journal, const Keeping* keeping) {
   CCO_ASSIGN_OR_RETURN(const int64_t socket_gid, optional_group(config.socket_group));
   CCO_ASSIGN_OR_RETURN(const int64_t operator_gid, optional_group(config.operator_group));
   CCO_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::create());
   CCO_ASSIGN_OR_RETURN(Listeners listeners,
                        Listeners::create({config.socket_path, config.socket_mode, socket_gid}));
-  auto parts = std::make_unique<Parts>(config, driver, journal, std::move(listeners),
-                                       std::move(loop), operator_gid);
+  std::unique_ptr<Recorder> recorder;
+  Decoded left;
+  if (keeping != nullptr) {
+    MemfdNoticeBoard notices;
+    recorder =
+        std::make_unique<Recorder>(Recorder::Ports{*loop, keeping->store, keeping->vault, journal});
+    CCO_ASSIGN_OR_RETURN(left,
+                         recorder->load(std::string(driver.name()), driver.devices(), notices));
+  }
+  const uint64_t incarnation =
+      left.facts.incarnation != 0 ? left.facts.incarnation : new_incarnation();
+  auto parts =
+      std::make_unique<Parts>(config, driver, journal, std::move(listeners), std::move(loop),
+                              std::move(recorder), incarnation, operator_gid);
+  std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
+  if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left)));
+  CCO_RETURN_IF_ERROR(memd->listen());
+  return memd;
+}
+
+absl::Status Memd::adopt(Decoded left) {
+  Parts& parts = *parts_;
+  const std::vector<std::string> losses = std::move(left.losses);
+  const bool is_new = left.facts.incarnation == 0;
+  const DaemonFacts facts{std::string(parts.driver.name()), parts.incarnation, {}};
+  CCO_RETURN_IF_ERROR(parts.recorder->restore(parts.broker, std::move(left), facts));
+  parts.loop->set_after_round([&parts] { parts.recorder->flush(); });
+  for (const std::string& loss : losses) {
+    parts.journal.record(Severity::kError, "state_lost", absl::StrCat("what=\"", loss, "\""));
+  }
+  if (is_new) return absl::OkStatus();
+  parts.journal.record(Severity::kInfo, "state_adopted",
+                       absl::StrCat("sessions=", parts.broker.sessions().size(),
+                                    " groups=", parts.broker.groups().size(),
+                                    " windows=", parts.broker.window_count(),
+                                    " slabs=", parts.broker.slabs().size()));
+  return absl::OkStatus();
+}
+
+absl::Status Memd::listen() {
+  auto& parts = parts_;
   parts->spare.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 
   // gRPC gets no port: connections are accepted here, where the kernel says who they are.
@@ -121,10 +169,7 @@ absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriv
   if (parts->server == nullptr) return absl::InternalError("gRPC could not start a server");
 
   CCO_RETURN_IF_ERROR(parts->fd_server.serve(parts->listeners.fds()));
-  std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
-  CCO_RETURN_IF_ERROR(memd->parts_->loop->watch(memd->parts_->listeners.rpc(),
-                                                [raw = memd.get()] { raw->accept_rpc(); }));
-  return memd;
+  return parts->loop->watch(parts->listeners.rpc(), [this] { accept_rpc(); });
 }
 
 void Memd::accept_rpc() {
@@ -201,6 +246,7 @@ void Memd::stop() {
     Parts& parts = *parts_;
     if (parts.stopper.joinable()) return;
     notify_systemd("STOPPING=1");
+    if (parts.recorder != nullptr) parts.recorder->stop();
     parts.broker.stop();
     parts.loop->unwatch(parts.listeners.rpc());
     parts.stopper = std::thread([&parts] {

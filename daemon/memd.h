@@ -7,17 +7,29 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/config.h"
+#include "daemon/ports/fd_vault.h"
 #include "daemon/ports/journal.h"
+#include "daemon/ports/state_store.h"
+#include "daemon/state/records.h"
 #include "device/runtime/gpu_driver.h"
 
 namespace cco::memd {
 
+/// Where the state lies that outlives the daemon.
+struct Keeping {
+  StateStore& store;
+  FdVault& vault;
+};
+
 class Memd {
  public:
-  /// Takes the sockets and starts to listen; run() serves. `driver` and `journal` outlive this.
-  /// Errors as of Listeners::create(); NOT_FOUND: a configured Unix group does not exist.
+  /// Takes the sockets, goes on with what an earlier daemon left, and starts to listen; run()
+  /// serves. `driver`, `journal` and what `keeping` names outlive this; null: nothing is kept.
+  /// Errors as of Listeners::create() and Recorder; NOT_FOUND: a configured Unix group does not
+  /// exist.
   static absl::StatusOr<std::unique_ptr<Memd>> create(const Config& config, GpuDriver& driver,
-                                                      Journal& journal);
+                                                      Journal& journal,
+                                                      const Keeping* keeping = nullptr);
   ~Memd();
 
   /// Serves until stop() or, with `handle_signals`, SIGTERM or SIGINT, which must be blocked in
@@ -34,6 +46,8 @@ class Memd {
  private:
   struct Parts;
   explicit Memd(std::unique_ptr<Parts> parts);
+  absl::Status adopt(Decoded left);
+  absl::Status listen();
   void accept_rpc();
   void hang_up_if_silent(int fd, uint64_t inode);
   std::unique_ptr<Parts> parts_;

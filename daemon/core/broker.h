@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "cco/device/abi.h"
+#include "daemon/core/changes.h"
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
 #include "daemon/core/limits.h"
@@ -37,6 +38,18 @@ struct BrokerOptions {
   Milliseconds ticket_lifetime{10000};
 };
 
+/// All that a broker knows, but for calls in progress, tickets and offers.
+struct BrokerState {
+  struct LastIds {
+    uint64_t session = 0, slab = 0, group = 0, window = 0, generation = 0;
+    friend bool operator==(const LastIds&, const LastIds&) = default;
+  };
+  LastIds last_ids;
+  std::vector<Session> sessions;  // Without their ranks.
+  std::map<SlabId, SlabTable::Slab> slabs;
+  std::vector<std::unique_ptr<Group>> groups;
+};
+
 class Broker {
  public:
   struct Ports {
@@ -54,7 +67,11 @@ class Broker {
     SessionId session;
     std::string token;
   };
-  absl::StatusOr<Welcome> open_session(const Identity& who);
+  /// `process`: its pidfd, or none.
+  absl::StatusOr<Welcome> open_session(const Identity& who, UniqueFd process);
+  /// The process of a session that is away has come back. UNAUTHENTICATED as of authenticate();
+  /// FAILED_PRECONDITION: it has never been away.
+  absl::StatusOr<Welcome> resume_session(const std::string& token, const Identity& who);
   void close_session(SessionId session);
   void process_exited(SessionId session);
   absl::StatusOr<Session*> authenticate(const std::string& token, const Identity& who) {
@@ -63,12 +80,21 @@ class Broker {
   Session* session(SessionId id) { return sessions_.find(id); }
   ExportDesk& desk() { return desk_; }
 
+  // Records.
+  /// What has changed since the last call.
+  Changes take_changes() { return std::exchange(changes_, {}); }
+  void note_answer(SessionId session, const std::string& request_id) {
+    changes_.answers.emplace(session, request_id);
+  }
+  BrokerState::LastIds last_ids() const;
+  /// Once, before anything else: goes on where another has ended.
+  void restore(BrokerState state);
+
   // Groups.
   void join(Session& session, JoinRequest request, Reply<JoinResult> reply);
   absl::Status leave(Session& session, GroupId group, uint32_t rank);
   absl::Status abort(Session& session, GroupId group, uint32_t rank);
-  void barrier(Session& session, GroupId group, uint32_t rank, uint64_t sequence,
-               Milliseconds timeout, Reply<BarrierResult> reply);
+  void barrier(Session& session, BarrierRequest request, Reply<BarrierResult> reply);
   absl::Status report_peers(Session& session, GroupId group, uint32_t rank,
                             std::vector<PeerReport> peers);
   absl::Status report_transports(Session& session, GroupId group, uint32_t rank,
@@ -150,6 +176,7 @@ class Broker {
   Executor& executor_;
   NoticeBoard& notices_;
   Journal& journal_;
+  Changes changes_;
   SessionTable sessions_;
   SlabTable slabs_;
   ExportDesk desk_;

@@ -256,22 +256,21 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
               0};
   group->slabs.emplace(group->next_slab_index++, std::move(set));
   const uint32_t asked_lsa_size = call->args(0).lsa_size;
-  JoinResult result{group->id,
-                    group->generation,
-                    group->heap.slot_bytes(),
-                    control_bytes,
-                    asked_lsa_size == 0 ? group->size() : asked_lsa_size,
-                    {},
-                    {}};
+  group->lsa_size = asked_lsa_size == 0 ? group->size() : asked_lsa_size;
+  JoinResult result{
+      group->id, group->generation, group->heap.slot_bytes(), control_bytes, group->lsa_size, {},
+      {}};
   for (uint32_t rank = 0; rank < group->size(); ++rank) {
     const Rank& member = group->ranks[rank];
     result.gpu_uuids.push_back(slabs_.gpus()[member.gpu].uuid);
     result.pids.push_back(member.who.pid);
     sessions_.find(member.session)->ranks.emplace(group->id, rank);
+    changes_.ranks.emplace(group->id, rank);
   }
   journal_.record(Severity::kInfo, "group_formed",
                   absl::StrCat("group=", number(group->id), " name=\"", group->name,
                                "\" uid=", group->uid, " ranks=", group->size()));
+  changes_.groups.insert(group->id);
   groups_.emplace(group->id, std::move(group));
   call->finish([&](uint32_t) { return result; });
 }
@@ -299,17 +298,22 @@ absl::Status Broker::abort(Session& session, GroupId id, uint32_t rank) {
   return absl::OkStatus();
 }
 
-void Broker::barrier(Session& session, GroupId id, uint32_t rank, uint64_t sequence,
-                     Milliseconds timeout, Reply<BarrierResult> reply) {
-  const absl::StatusOr<Member> member = find_member(session, id, rank);
+void Broker::barrier(Session& session, BarrierRequest request, Reply<BarrierResult> reply) {
+  const absl::StatusOr<Member> member = find_member(session, request.group, request.rank);
   if (!member.ok()) return reply(member.status());
   if (absl::Status status = check_collective(*member); !status.ok()) return reply(status);
-  const absl::StatusOr<Milliseconds> checked = check_timeout(timeout);
-  if (!checked.ok()) return reply(checked.status());
+  const absl::StatusOr<Milliseconds> timeout = check_timeout(request.timeout);
+  if (!timeout.ok()) return reply(timeout.status());
+  if (request.problem.size() > kMaxProblemBytes) {
+    return reply(absl::InvalidArgumentError(absl::StrCat("the problem's text has ",
+                                                         request.problem.size(), " bytes; at most ",
+                                                         kMaxProblemBytes, " are allowed")));
+  }
   Group& group = *member->group;
+  const uint64_t sequence = request.sequence;
   std::unique_ptr<BarrierCall>& call = group.barrier_calls[sequence];
   if (call == nullptr) {
-    const auto forget_if_empty = [this, id, sequence] {
+    const auto forget_if_empty = [this, id = group.id, sequence] {
       executor_.post([this, id, sequence] {
         const auto found = groups_.find(id);
         if (found == groups_.end()) return;
@@ -322,14 +326,22 @@ void Broker::barrier(Session& session, GroupId id, uint32_t rank, uint64_t seque
     call = std::make_unique<BarrierCall>(executor_, absl::StrCat("barrier #", sequence),
                                          group.size(), forget_if_empty);
   }
+  const uint32_t rank = request.rank;
   if (call->has(rank)) {
     return reply(absl::AlreadyExistsError(
         absl::StrCat(call->what(), ": rank ", rank, " waits in it already, from another thread")));
   }
-  call->arrive(rank, {}, *checked, std::move(reply));
+  call->arrive(rank, std::move(request), *timeout, std::move(reply));
   if (!call->complete()) return;
   const std::unique_ptr<BarrierCall> done = std::move(call);
   group.barrier_calls.erase(sequence);
+  for (uint32_t other = 0; other < group.size(); ++other) {
+    const std::string& problem = done->args(other).problem;
+    if (problem.empty()) continue;
+    return done->fail(about_rank(
+        absl::FailedPreconditionError(absl::StrCat("rank ", other, " can not go on: ", problem)),
+        other));
+  }
   done->finish([&](uint32_t) { return BarrierResult{group.epoch}; });
 }
 
@@ -343,6 +355,7 @@ absl::Status Broker::report_peers(Session& session, GroupId id, uint32_t rank,
     }
     member.rank->peers[report.rank] = std::move(report);
   }
+  changes_.ranks.emplace(id, rank);
   return absl::OkStatus();
 }
 
@@ -364,6 +377,7 @@ absl::Status Broker::report_transports(Session& session, GroupId id, uint32_t ra
   for (TransportReport& report : reports) {
     member.rank->transports[{report.peer, report.transport}] = std::move(report);
   }
+  changes_.ranks.emplace(id, rank);
   return absl::OkStatus();
 }
 

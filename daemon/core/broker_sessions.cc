@@ -13,26 +13,44 @@ Broker::Broker(BrokerOptions options, Ports ports)
       notices_(ports.notices),
       journal_(ports.journal),
       sessions_(options_.limits),
-      slabs_(ports.gpus, options_.limits),
+      slabs_(ports.gpus, options_.limits, changes_),
       desk_(ports.executor, slabs_, options_.limits, options_.ticket_lifetime,
             [this] { return make_secret_(); }),
       make_secret_(std::move(ports.make_secret)) {}
 
 Broker::~Broker() { stop(); }
 
-absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who) {
+absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
   std::string token = make_secret_();
-  CCO_ASSIGN_OR_RETURN(SessionId id, sessions_.open(who, token, executor_.now()));
+  CCO_ASSIGN_OR_RETURN(SessionId id,
+                       sessions_.open(who, std::move(process), token, executor_.now()));
+  changes_.sessions.insert(id);
   journal_.record(Severity::kDebug, "session_opened",
                   absl::StrCat("session=", number(id), " uid=", who.uid, " pid=", who.pid));
   return Welcome{id, std::move(token)};
 }
 
+absl::StatusOr<Broker::Welcome> Broker::resume_session(const std::string& token,
+                                                       const Identity& who) {
+  if (stopping_) return absl::UnavailableError("cco-memd is stopping");
+  CCO_ASSIGN_OR_RETURN(Session * session, sessions_.authenticate(token, who));
+  if (session->state != SessionState::kAway) {
+    return absl::FailedPreconditionError(
+        "the session of that token is attached; a session has one connection at a time");
+  }
+  session->state = SessionState::kAttached;
+  journal_.record(
+      Severity::kDebug, "session_resumed",
+      absl::StrCat("session=", number(session->id), " uid=", who.uid, " pid=", who.pid));
+  return Welcome{session->id, token};
+}
+
 void Broker::close_session(SessionId id) {
   Session* session = sessions_.find(id);
-  if (session == nullptr || !session->connected) return;
-  sessions_.disconnect(id);
+  if (session == nullptr || session->state == SessionState::kLost) return;
+  sessions_.lose(id);
+  changes_.sessions.insert(id);
   desk_.forget(id);
   for (auto& [key, forming] : forming_) {
     for (uint32_t rank = 0; rank < forming.call->size(); ++rank) {
@@ -58,9 +76,11 @@ void Broker::process_exited(SessionId id) {
   for (const auto& [group_id, rank] : std::exchange(session->ranks, {})) {
     Group& group = *groups_.at(group_id);
     group.ranks[rank].may_map = false;
+    changes_.ranks.emplace(group_id, rank);
     review_slabs(group);
     retire(group);
   }
+  changes_.sessions.insert(id);
   journal_.record(Severity::kDebug, "session_reclaimed", absl::StrCat("session=", number(id)));
   sessions_.erase(id);
 }
@@ -70,6 +90,8 @@ void Broker::set_out(Group& group, uint32_t rank, MemberState state) {
   if (member.state != MemberState::kLive) return;
   member.state = state;
   ++group.epoch;
+  changes_.ranks.emplace(group.id, rank);
+  changes_.groups.insert(group.id);
   for (Rank& other : group.ranks) other.notice->set_rank_out(rank, group.epoch);
   for (auto window = group.windows.begin(); window != group.windows.end();) {
     give_up(group, (window++)->second, rank);
@@ -92,6 +114,7 @@ void Broker::set_out(Group& group, uint32_t rank, MemberState state) {
 
 void Broker::abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank) {
   if (group.abort_word != 0) return;  // Once aborted, it stays aborted, for the first reason.
+  changes_.groups.insert(group.id);
   group.abort_word = word;
   group.abort_reason = reason;
   group.abort_rank = rank;
@@ -126,7 +149,9 @@ void Broker::review_slabs(Group& group) {
       }
       const SlabState state = slab_state(owner_state, others_may_map);
       slabs_.set_state(set.ids[rank], state);
-      if (state == SlabState::kFreed) set.ids[rank] = SlabId{};
+      if (state != SlabState::kFreed) continue;
+      set.ids[rank] = SlabId{};
+      changes_.groups.insert(group.id);
     }
   }
 }
@@ -136,7 +161,39 @@ void Broker::retire(Group& group) {
     if (rank.may_map) return;
   }
   journal_.record(Severity::kInfo, "group_ended", absl::StrCat("group=", number(group.id)));
+  changes_.groups.insert(group.id);
+  for (uint32_t rank = 0; rank < group.size(); ++rank) changes_.ranks.emplace(group.id, rank);
+  for (const auto& [id, window] : group.windows) changes_.windows.emplace(group.id, id);
   groups_.erase(group.id);
+}
+
+BrokerState::LastIds Broker::last_ids() const {
+  return {sessions_.last_id(), slabs_.last_id(), last_group_id_, last_window_id_, last_generation_};
+}
+
+void Broker::restore(BrokerState state) {
+  sessions_.set_last_id(state.last_ids.session);
+  slabs_.set_last_id(state.last_ids.slab);
+  last_group_id_ = state.last_ids.group;
+  last_window_id_ = state.last_ids.window;
+  last_generation_ = state.last_ids.generation;
+  for (Session& session : state.sessions) sessions_.restore(std::move(session));
+  for (auto& [id, slab] : state.slabs) slabs_.restore(id, std::move(slab));
+  for (std::unique_ptr<Group>& restored : state.groups) {
+    Group& group = *groups_.emplace(restored->id, std::move(restored)).first->second;
+    for (uint32_t rank = 0; rank < group.size(); ++rank) {
+      const Rank& member = group.ranks[rank];
+      if (member.may_map) sessions_.find(member.session)->ranks.emplace(group.id, rank);
+      // The page was perhaps not written any more.
+      if (group.abort_word != 0) member.notice->set_abort(group.abort_word);
+      for (uint32_t other = 0; other < group.size(); ++other) {
+        if (group.ranks[other].state != MemberState::kLive) {
+          member.notice->set_rank_out(other, group.epoch);
+        }
+      }
+    }
+    review_slabs(group);
+  }
 }
 
 void Broker::stop() {

@@ -29,11 +29,6 @@ std::string describe(const WindowRequest& request) {
                       " at alignment ", request.alignment);
 }
 
-// The struct, an address per LSA rank and a remote key per world rank.
-uint64_t descriptor_bytes(const Group& group) {
-  return sizeof(cco_window_device) + 12 * static_cast<uint64_t>(group.size());
-}
-
 }  // namespace
 
 absl::Status Broker::check_window(Group& group, const WindowRequest& request) const {
@@ -336,8 +331,10 @@ void Broker::finish_window(Group& group, const std::string& key, Window window) 
   window.generation = ++last_generation_;
   window.users.assign(group.size(), true);
   const absl::StatusOr<uint64_t> descriptor =
-      group.heap.allocate_control(descriptor_bytes(group), kWindowAlignment);
+      group.heap.allocate_control(group.descriptor_bytes(), kWindowAlignment);
   window.descriptor_offset = descriptor.ok() ? *descriptor : 0;
+  changes_.windows.emplace(group.id, window.id);
+  changes_.groups.insert(group.id);  // Its slabs may be new.
   const auto [entry, inserted] = group.windows.emplace(window.id, std::move(window));
   Window& placed = entry->second;
   if (!descriptor.ok()) {
@@ -359,6 +356,7 @@ void Broker::finish_window(Group& group, const std::string& key, Window window) 
 
 void Broker::give_up(Group& group, Window& window, uint32_t rank) {
   window.users[rank] = false;
+  changes_.windows.emplace(group.id, window.id);
   if (std::find(window.users.begin(), window.users.end(), true) != window.users.end()) return;
   switch (window.placement) {
     case Placement::kHeap:
@@ -374,11 +372,12 @@ void Broker::give_up(Group& group, Window& window, uint32_t rank) {
       }
       group.heap.unreserve(set->second.reserved_offset, set->second.reserved_bytes);
       group.slabs.erase(set);
+      changes_.groups.insert(group.id);
       break;
     }
   }
   if (window.descriptor_offset != 0)
-    group.heap.release_control(window.descriptor_offset, descriptor_bytes(group));
+    group.heap.release_control(window.descriptor_offset, group.descriptor_bytes());
   group.windows.erase(window.id);
 }
 

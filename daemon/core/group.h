@@ -19,6 +19,7 @@ namespace cco::memd {
 
 /// Of a group or a window.
 inline constexpr size_t kMaxNameBytes = 127;
+inline constexpr size_t kMaxProblemBytes = 1024;
 
 enum class MemberState { kLive, kLost, kLeft };
 
@@ -119,13 +120,19 @@ struct WindowResult {
   std::vector<uint64_t> peer_offsets;
 };
 
+struct BarrierRequest {
+  GroupId group{};
+  uint32_t rank = 0;
+  uint64_t sequence = 0;
+  Milliseconds timeout{};
+  std::string problem;  // Why this rank can not go on; empty: it can.
+};
 struct BarrierResult {
   uint64_t epoch = 0;
 };
 
 using WindowCall = Rendezvous<WindowRequest, WindowResult>;
-struct NoArguments {};
-using BarrierCall = Rendezvous<NoArguments, BarrierResult>;
+using BarrierCall = Rendezvous<BarrierRequest, BarrierResult>;
 
 struct Group {
   Group(GroupId id, Heap heap) : id(id), heap(std::move(heap)) {}
@@ -140,6 +147,7 @@ struct Group {
   std::string abort_reason;  // For messages; set with abort_word, or when a rank has left.
   std::optional<uint32_t> abort_rank;
   std::vector<Rank> ranks;
+  uint32_t lsa_size = 0;  // Ranks per LSA team.
   Heap heap;
   std::map<uint32_t, SlabSet> slabs;  // By index; 0 is the control region.
   uint32_t next_slab_index = 0;
@@ -148,6 +156,10 @@ struct Group {
   std::map<uint64_t, std::unique_ptr<BarrierCall>> barrier_calls;
 
   uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
+  /// Of a window: the struct, an address per LSA rank and a remote key per world rank.
+  uint64_t descriptor_bytes() const {
+    return sizeof(cco_window_device) + 12 * static_cast<uint64_t>(size());
+  }
 };
 
 }  // namespace cco::memd

@@ -41,6 +41,11 @@ void Heap::release(Place place, uint64_t size_bytes) {
   slab->second.release(place.offset, size_bytes);
 }
 
+bool Heap::take(Place place, uint64_t size_bytes) {
+  const auto slab = slabs_.find(place.slab_index);
+  return slab != slabs_.end() && slab->second.take(place.offset, size_bytes);
+}
+
 absl::StatusOr<uint64_t> Heap::reserve(uint64_t size_bytes) {
   const std::optional<uint64_t> offset = slot_.allocate(size_bytes, granularity_bytes_);
   if (offset.has_value()) return *offset;

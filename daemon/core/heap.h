@@ -47,6 +47,15 @@ class Heap {
   /// caller's.
   void add_slab(uint32_t slab_index, uint64_t offset, uint64_t size_bytes);
 
+  // What an earlier heap had given out, taken anew. False: it does not fit, or is taken.
+  bool take_control(uint64_t offset, uint64_t size_bytes) {
+    return control_.take(offset, size_bytes);
+  }
+  bool take_reserved(uint64_t offset, uint64_t size_bytes) {
+    return slot_.take(offset, size_bytes);
+  }
+  bool take(Place place, uint64_t size_bytes);
+
   uint64_t slot_bytes() const { return slot_bytes_; }
   uint64_t control_bytes() const { return control_bytes_; }
   uint64_t granularity_bytes() const { return granularity_bytes_; }

@@ -14,14 +14,24 @@ std::optional<uint64_t> RangeAllocator::allocate(uint64_t size_bytes, uint64_t a
     const uint64_t offset = round_up(start, alignment);
     if (offset < start || offset - start > length || length - (offset - start) < size_bytes)
       continue;
-    free_.erase(range);
-    if (offset > start) free_.emplace(start, offset - start);
-    const uint64_t rest = length - (offset - start) - size_bytes;
-    if (rest > 0) free_.emplace(offset + size_bytes, rest);
-    free_bytes_ -= size_bytes;
+    CCO_ASSERT(take(offset, size_bytes));
     return offset;
   }
   return std::nullopt;
+}
+
+bool RangeAllocator::take(uint64_t offset, uint64_t size_bytes) {
+  auto range = free_.upper_bound(offset);
+  if (range == free_.begin() || size_bytes == 0) return false;
+  --range;
+  const auto [start, length] = *range;
+  if (offset - start > length || length - (offset - start) < size_bytes) return false;
+  free_.erase(range);
+  if (offset > start) free_.emplace(start, offset - start);
+  const uint64_t rest = length - (offset - start) - size_bytes;
+  if (rest > 0) free_.emplace(offset + size_bytes, rest);
+  free_bytes_ -= size_bytes;
+  return true;
 }
 
 void RangeAllocator::release(uint64_t offset, uint64_t size_bytes) {

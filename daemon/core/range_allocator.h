@@ -17,6 +17,9 @@ class RangeAllocator {
   /// room.
   std::optional<uint64_t> allocate(uint64_t size_bytes, uint64_t alignment);
 
+  /// Takes this very range. False: not all of it is free.
+  bool take(uint64_t offset, uint64_t size_bytes);
+
   /// Gives a range back; it must not overlap a free one.
   void release(uint64_t offset, uint64_t size_bytes);
 

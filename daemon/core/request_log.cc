@@ -4,15 +4,15 @@
 
 namespace cco::memd {
 
-bool RequestLog::begin(const std::string& id, uint64_t fingerprint, Waiter waiter) {
+bool RequestLog::begin(const std::string& id, const std::string& request, Waiter waiter) {
   auto [found, is_new] = entries_.try_emplace(id);
   Entry& entry = found->second;
   if (is_new) {
-    entry.fingerprint = fingerprint;
+    entry.request = request;
     entry.waiters.push_back(std::move(waiter));
     return true;
   }
-  if (entry.fingerprint != fingerprint) {
+  if (entry.request != request) {
     waiter({absl::InvalidArgumentError(
                 "this request_id was used for another call; every call takes a fresh one"),
             ""});
@@ -24,7 +24,7 @@ bool RequestLog::begin(const std::string& id, uint64_t fingerprint, Waiter waite
   return false;
 }
 
-void RequestLog::end(const std::string& id, Outcome outcome) {
+std::optional<std::string> RequestLog::end(const std::string& id, Outcome outcome) {
   auto found = entries_.find(id);
   CCO_ASSERT(found != entries_.end() && !found->second.ended);
   Entry& entry = found->second;
@@ -32,10 +32,21 @@ void RequestLog::end(const std::string& id, Outcome outcome) {
   entry.outcome = std::move(outcome);
   for (Waiter& waiter : std::exchange(entry.waiters, {})) waiter(entry.outcome);
   ended_.push_back(id);
-  if (ended_.size() > capacity_) {
-    entries_.erase(ended_.front());
-    ended_.pop_front();
-  }
+  if (ended_.size() <= capacity_) return std::nullopt;
+  std::string oldest = std::move(ended_.front());
+  ended_.pop_front();
+  entries_.erase(oldest);
+  return oldest;
+}
+
+const RequestLog::Entry* RequestLog::find(const std::string& id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+void RequestLog::restore(const std::string& id, std::string request, Outcome outcome) {
+  if (!begin(id, request, [](const Outcome&) {})) return;
+  (void)end(id, std::move(outcome));
 }
 
 }  // namespace cco::memd

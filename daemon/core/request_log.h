@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -28,18 +29,24 @@ class RequestLog {
   explicit RequestLog(uint32_t capacity) : capacity_(capacity) {}
 
   /// Registers a call. True: it is new; run it and call end(). False: `waiter` has been, or will
-  /// be, given the outcome of the first call with this id. `fingerprint` identifies what was asked:
-  /// an id that is used again for something else gives INVALID_ARGUMENT.
-  bool begin(const std::string& id, uint64_t fingerprint, Waiter waiter);
-  void end(const std::string& id, Outcome outcome);
+  /// be, given the outcome of the first call with this id. An id that is used again for another
+  /// `request` (its name and bytes, time-out apart) gives INVALID_ARGUMENT.
+  bool begin(const std::string& id, const std::string& request, Waiter waiter);
+  /// Returns the id that was forgotten for it, if any.
+  std::optional<std::string> end(const std::string& id, Outcome outcome);
 
- private:
   struct Entry {
-    uint64_t fingerprint = 0;
+    std::string request;
     bool ended = false;
     Outcome outcome;
     std::vector<Waiter> waiters;
   };
+  /// Null: not known, or forgotten.
+  const Entry* find(const std::string& id) const;
+  /// What an earlier log knew, oldest first.
+  void restore(const std::string& id, std::string request, Outcome outcome);
+
+ private:
   uint32_t capacity_;
   std::unordered_map<std::string, Entry> entries_;
   std::deque<std::string> ended_;  // Oldest first; those running are never forgotten.

@@ -7,8 +7,8 @@
 
 namespace cco::memd {
 
-absl::StatusOr<SessionId> SessionTable::open(const Identity& who, std::string token,
-                                             TimePoint now) {
+absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd process,
+                                             std::string token, TimePoint now) {
   if (sessions_.size() >= limits_.sessions) {
     return over_limit("sessions", limits_.sessions,
                       absl::StrCat(sessions_.size(), " processes are attached"));
@@ -25,10 +25,20 @@ absl::StatusOr<SessionId> SessionTable::open(const Identity& who, std::string to
   session.id = id;
   session.token = std::move(token);
   session.who = who;
+  session.process = std::move(process);
   session.since = now;
   session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
   sessions_.emplace(id, std::move(session));
   return id;
+}
+
+void SessionTable::restore(Session session) {
+  if (session.state != SessionState::kLost) {
+    session.state = SessionState::kAway;
+    by_token_.emplace(session.token, session.id);
+  }
+  session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
+  sessions_.emplace(session.id, std::move(session));
 }
 
 absl::StatusOr<Session*> SessionTable::authenticate(const std::string& token, const Identity& who) {
@@ -47,15 +57,15 @@ Session* SessionTable::find(SessionId id) {
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
-void SessionTable::disconnect(SessionId id) {
+void SessionTable::lose(SessionId id) {
   if (Session* session = find(id); session != nullptr) {
-    session->connected = false;
+    session->state = SessionState::kLost;
     by_token_.erase(session->token);
   }
 }
 
 void SessionTable::erase(SessionId id) {
-  disconnect(id);
+  lose(id);
   sessions_.erase(id);
 }
 

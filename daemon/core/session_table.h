@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "client/base/unique.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/limits.h"
 #include "daemon/core/request_log.h"
@@ -19,12 +20,17 @@
 
 namespace cco::memd {
 
+/// kAway: an earlier daemon's, whose process has not come back yet. kLost: the connection has
+/// ended, and the process has not.
+enum class SessionState { kAttached, kAway, kLost };
+
 struct Session {
   SessionId id{};
   std::string token;  // Secret.
   Identity who;
+  UniqueFd process;  // pidfd; none where the kernel gives none.
   TimePoint since;
-  bool connected = true;  // False: the connection has ended and the process has not.
+  SessionState state = SessionState::kAttached;
   std::set<std::pair<GroupId, uint32_t>> ranks;
   std::shared_ptr<RequestLog>
       requests;  // Shared with calls in progress, which may outlive the session.
@@ -37,19 +43,24 @@ class SessionTable {
 
   /// `token` is fresh and random. RESOURCE_EXHAUSTED: limits.sessions or
   /// limits.sessions_per_tenant.
-  absl::StatusOr<SessionId> open(const Identity& who, std::string token, TimePoint now);
+  absl::StatusOr<SessionId> open(const Identity& who, UniqueFd process, std::string token,
+                                 TimePoint now);
+  /// One that another table had; its process is away.
+  void restore(Session session);
 
   /// The session of a token, if `who` (of the RPC connection) is the process that the token was
-  /// given to and it is still connected. UNAUTHENTICATED otherwise, without a word on what exists.
+  /// given to and it is not lost. UNAUTHENTICATED otherwise, without a word on what exists.
   absl::StatusOr<Session*> authenticate(const std::string& token, const Identity& who);
 
   Session* find(SessionId id);
   /// Makes the token void.
-  void disconnect(SessionId id);
+  void lose(SessionId id);
   void erase(SessionId id);
 
   uint32_t size() const { return static_cast<uint32_t>(sessions_.size()); }
   const std::map<SessionId, Session>& all() const { return sessions_; }
+  uint64_t last_id() const { return last_id_; }
+  void set_last_id(uint64_t id) { last_id_ = id; }
 
  private:
   const Limits& limits_;

@@ -27,14 +27,15 @@ SlabState slab_state(OwnerState owner, bool others_may_map) {
 
 struct SlabTable::Batch {
   std::vector<int> gpus;
-  uint64_t charged_bytes = 0;  // On each GPU; 0 for adopted memory.
+  bool is_external = false;
+  std::vector<uint64_t> sizes;
   std::vector<absl::StatusOr<SlabMemory>> results;
   size_t outstanding = 0;
   Done done;
 };
 
-SlabTable::SlabTable(GpuPool& pool, const Limits& limits)
-    : pool_(pool), limits_(limits), charged_bytes_(pool.gpus().size(), 0) {}
+SlabTable::SlabTable(GpuPool& pool, const Limits& limits, Changes& changes)
+    : pool_(pool), limits_(limits), changes_(changes), charged_bytes_(pool.gpus().size(), 0) {}
 
 SlabTable::~SlabTable() {
   for (auto& [id, slab] : slabs_) pool_.release(slab.gpu, std::move(slab.memory));
@@ -45,10 +46,14 @@ uint64_t SlabTable::limit_bytes(int gpu) const {
   return limits_.bytes_per_gpu == 0 ? total : std::min(limits_.bytes_per_gpu, total);
 }
 
+uint64_t SlabTable::free_bytes(int gpu) const {
+  return limit_bytes(gpu) - std::min(charged_bytes_[gpu], limit_bytes(gpu));
+}
+
 absl::Status SlabTable::charge(const std::vector<int>& gpus, uint64_t size_bytes) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     const int gpu = gpus[i];
-    if (size_bytes <= limit_bytes(gpu) - charged_bytes_[gpu]) {
+    if (size_bytes <= free_bytes(gpu)) {
       charged_bytes_[gpu] += size_bytes;
       continue;
     }
@@ -57,7 +62,7 @@ absl::Status SlabTable::charge(const std::vector<int>& gpus, uint64_t size_bytes
         absl::StrCat("slab of ", size_bytes, " bytes on ", pool_.gpus()[gpu].uuid, ": slabs hold ",
                      charged_bytes_[gpu], " of ", limit_bytes(gpu),
                      " bytes there (limits.bytes_per_gpu, or all of the GPU's memory), free ",
-                     limit_bytes(gpu) - charged_bytes_[gpu], ". End groups, or raise the limit"));
+                     free_bytes(gpu), ". End groups, or raise the limit"));
   }
   return absl::OkStatus();
 }
@@ -67,7 +72,7 @@ void SlabTable::create(const std::vector<int>& gpus, uint64_t size_bytes, Memory
   if (absl::Status status = charge(gpus, size_bytes); !status.ok()) return done(status);
   auto batch = std::make_shared<Batch>();
   batch->gpus = gpus;
-  batch->charged_bytes = size_bytes;
+  batch->sizes.assign(gpus.size(), size_bytes);
   batch->results.resize(gpus.size());
   batch->outstanding = gpus.size();
   batch->done = std::move(done);
@@ -80,7 +85,11 @@ void SlabTable::create(const std::vector<int>& gpus, uint64_t size_bytes, Memory
 
 void SlabTable::adopt(std::vector<Import> imports, Done done) {
   auto batch = std::make_shared<Batch>();
-  for (const Import& import : imports) batch->gpus.push_back(import.gpu);
+  batch->is_external = true;
+  for (const Import& import : imports) {
+    batch->gpus.push_back(import.gpu);
+    batch->sizes.push_back(import.size_bytes);
+  }
   batch->results.resize(imports.size());
   batch->outstanding = imports.size();
   batch->done = std::move(done);
@@ -106,16 +115,22 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
     const int gpu = batch->gpus[i];
     if (failure.ok()) {
       const SlabId id{++last_id_};
-      slabs_.emplace(id, Slab{gpu, batch->charged_bytes == 0, SlabState::kLive,
+      slabs_.emplace(id, Slab{gpu, batch->is_external, batch->sizes[i], SlabState::kLive,
                               *std::move(batch->results[i])});
+      changes_.slabs.insert(id);
       ids.push_back(id);
       continue;
     }
-    charged_bytes_[gpu] -= batch->charged_bytes;
+    if (!batch->is_external) charged_bytes_[gpu] -= batch->sizes[i];
     if (batch->results[i].ok()) pool_.release(gpu, *std::move(batch->results[i]));
   }
   if (failure.ok()) return batch->done(std::move(ids));
   batch->done(std::move(failure));
+}
+
+void SlabTable::restore(SlabId id, Slab slab) {
+  if (!slab.is_external) charged_bytes_[slab.gpu] += slab.size_bytes;
+  slabs_.emplace(id, std::move(slab));
 }
 
 const UniqueFd* SlabTable::fd(SlabId id) const {
@@ -130,7 +145,8 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   if (state != SlabState::kFreed) return;
   Slab slab = std::move(found->second);
   slabs_.erase(found);
-  if (!slab.is_external) charged_bytes_[slab.gpu] -= slab.memory.memory.size_bytes();
+  changes_.slabs.insert(id);
+  if (!slab.is_external) charged_bytes_[slab.gpu] -= slab.size_bytes;
   pool_.release(slab.gpu, std::move(slab.memory));
 }
 
@@ -150,9 +166,8 @@ SlabTable::Usage SlabTable::usage(int gpu) const {
   for (const auto& [id, slab] : slabs_) {
     if (slab.gpu != gpu) continue;
     ++usage.slab_count;
-    const uint64_t bytes = slab.memory.memory.size_bytes();
-    if (slab.state == SlabState::kQuarantined) usage.quarantined_bytes += bytes;
-    if (slab.state == SlabState::kHeld) usage.held_bytes += bytes;
+    if (slab.state == SlabState::kQuarantined) usage.quarantined_bytes += slab.size_bytes;
+    if (slab.state == SlabState::kHeld) usage.held_bytes += slab.size_bytes;
   }
   return usage;
 }

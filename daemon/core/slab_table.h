@@ -17,6 +17,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "daemon/core/changes.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/limits.h"
 #include "daemon/ports/executor.h"
@@ -33,7 +34,8 @@ class SlabTable {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<SlabId>>)>;
 
-  SlabTable(GpuPool& pool, const Limits& limits);
+  /// `changes` outlives this.
+  SlabTable(GpuPool& pool, const Limits& limits, Changes& changes);
   /// Gives all memory back.
   ~SlabTable();
 
@@ -47,6 +49,19 @@ class SlabTable {
   };
   /// Slabs of memory that others allocated, all or none. They do not count as bytes of the GPU.
   void adopt(std::vector<Import> imports, Done done);
+
+  struct Slab {
+    int gpu;
+    bool is_external;
+    uint64_t size_bytes;
+    SlabState state;
+    SlabMemory memory;  // Restored: an fd alone.
+  };
+  /// One that another table had. It counts, whatever the limit.
+  void restore(SlabId id, Slab slab);
+  const std::map<SlabId, Slab>& all() const { return slabs_; }
+  uint64_t last_id() const { return last_id_; }
+  void set_last_id(uint64_t id) { last_id_ = id; }
 
   /// Null: freed, or never was.
   const UniqueFd* fd(SlabId id) const;
@@ -69,18 +84,14 @@ class SlabTable {
   size_t size() const { return slabs_.size(); }
 
  private:
-  struct Slab {
-    int gpu;
-    bool is_external;
-    SlabState state;
-    SlabMemory memory;
-  };
   struct Batch;  // Several allocations that succeed or fail together.
+  uint64_t free_bytes(int gpu) const;
   absl::Status charge(const std::vector<int>& gpus, uint64_t size_bytes);
   void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
 
   GpuPool& pool_;
   const Limits& limits_;
+  Changes& changes_;
   std::map<SlabId, Slab> slabs_;
   std::vector<uint64_t> charged_bytes_;  // By GPU.
   uint64_t last_id_ = 0;

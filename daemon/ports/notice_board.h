@@ -17,7 +17,7 @@ class NoticePage {
   /// To be mapped by the member; sealed against a change of size.
   virtual const UniqueFd& fd() const = 0;
   virtual void set_rank_out(uint32_t rank, uint64_t epoch) = 0;
-  /// Call once: the abort word is final.
+  /// The abort word is final: at most one, however often.
   virtual void set_abort(uint64_t abort_word) = 0;
 };
 
@@ -25,6 +25,8 @@ class NoticeBoard {
  public:
   virtual ~NoticeBoard() = default;
   virtual absl::StatusOr<std::unique_ptr<NoticePage>> create_page(uint32_t world_size) = 0;
+  /// One that an earlier daemon made, by its fd, as that left it.
+  virtual absl::StatusOr<std::unique_ptr<NoticePage>> adopt_page(UniqueFd fd) = 0;
 };
 
 }  // namespace cco::memd

@@ -10,12 +10,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
 
 namespace cco::memd {
 namespace {
 
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
+// An earlier daemon's client whose process the kernel gave no pidfd of.
+constexpr Milliseconds kReturnTimeout{60000};
 
 // Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are
 // for operators, who may want to see why.
@@ -41,21 +44,30 @@ bool has_exited(const UniqueFd& pidfd) {
 
 }  // namespace
 
-FdServer::FdServer(EventLoop& loop, Broker& broker, Journal& journal, Options options)
-    : loop_(loop), broker_(broker), journal_(journal), options_(options), spare_(open_spare()) {}
+FdServer::FdServer(EventLoop& loop, Broker& broker, Outbox& outbox, Journal& journal,
+                   Options options)
+    : loop_(loop),
+      broker_(broker),
+      outbox_(outbox),
+      journal_(journal),
+      options_(options),
+      spare_(open_spare()) {}
 
 FdServer::~FdServer() {
   if (listener_.get() >= 0) loop_.unwatch(listener_);
-  for (auto* table : {&connections_, &lingering_}) {
-    for (auto& [id, connection] : *table) {
-      if (connection.socket) loop_.unwatch(connection.socket);
-      if (connection.peer.pidfd) loop_.unwatch(connection.peer.pidfd);
-      if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
-    }
+  for (auto& [id, connection] : connections_) {
+    loop_.unwatch(connection.socket);
+    if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
+  }
+  for (const auto& [id, session] : broker_.sessions().all()) {
+    if (session.process) loop_.unwatch(session.process);
   }
 }
 
 absl::Status FdServer::serve(const UniqueFd& listener) {
+  for (const auto& [id, session] : broker_.sessions().all()) {
+    CCO_RETURN_IF_ERROR(watch_process(session));
+  }
   listener_ = listener;
   return loop_.watch(listener, [this, &listener] { accept_one(listener); });
 }
@@ -79,7 +91,7 @@ void FdServer::accept_one(const UniqueFd& listener) {
   if (!socket) return;
   absl::StatusOr<Peer> peer = read_peer(socket, options_.operator_gid);
   absl::Status status = peer.status();
-  if (status.ok() && connections_.size() + lingering_.size() >= options_.max_connections) {
+  if (status.ok() && connections_.size() >= options_.max_connections) {
     status = absl::ResourceExhaustedError(
         absl::StrCat("cco-memd has ", options_.max_connections,
                      " connections on its fd channel, which is its limit"));
@@ -93,6 +105,7 @@ void FdServer::accept_one(const UniqueFd& listener) {
   }
   const uint64_t id = ++last_id_;
   Connection& connection = connections_[id];
+  connection.id = id;
   connection.socket = std::move(socket);
   connection.peer = *std::move(peer);
   connection.hello_timer = loop_.call_at(loop_.now() + kHelloTimeout, [this, id] {
@@ -100,9 +113,6 @@ void FdServer::accept_one(const UniqueFd& listener) {
     close(id);
   });
   status = loop_.watch(connection.socket, [this, id] { readable(id); });
-  if (status.ok() && connection.peer.pidfd) {
-    status = loop_.watch(connection.peer.pidfd, [this, id] { exited(id); });
-  }
   if (!status.ok()) close(id);
 }
 
@@ -123,7 +133,7 @@ void FdServer::readable(uint64_t id) {
 }
 
 void FdServer::handle(Connection& connection, FdFrame frame) {
-  if (frame.type == FdFrameType::kHello) return hello(connection);
+  if (frame.type == FdFrameType::kHello) return hello(connection, frame.payload);
   if (!connection.session.has_value()) {
     return reply(connection, FdFrameType::kGrant,
                  absl::FailedPreconditionError("the first frame must be kHello"), "", nullptr);
@@ -153,20 +163,33 @@ void FdServer::handle(Connection& connection, FdFrame frame) {
   }
 }
 
-void FdServer::hello(Connection& connection) {
+void FdServer::hello(Connection& connection, const std::string& token) {
+  const auto refuse = [&](const absl::Status& status) {
+    reply(connection, FdFrameType::kWelcome, status, "", nullptr);
+  };
   if (connection.session.has_value()) {
-    return reply(connection, FdFrameType::kWelcome,
-                 absl::FailedPreconditionError("this connection has a session already"), "",
-                 nullptr);
+    return refuse(absl::FailedPreconditionError("this connection has a session already"));
   }
-  absl::StatusOr<Broker::Welcome> welcome = broker_.open_session(connection.peer.who);
-  if (!welcome.ok()) return reply(connection, FdFrameType::kWelcome, welcome.status(), "", nullptr);
+  absl::StatusOr<Broker::Welcome> welcome = outbox_.accepting();
+  if (!token.empty()) {
+    welcome = broker_.resume_session(token, connection.peer.who);
+  } else if (welcome.status().ok()) {
+    welcome = broker_.open_session(connection.peer.who, std::move(connection.peer.pidfd));
+    if (welcome.ok()) (void)watch_process(*broker_.session(welcome->session));
+  }
+  if (!welcome.ok()) return refuse(welcome.status());
   if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
   connection.hello_timer.reset();
   connection.session = welcome->session;
   std::string payload = welcome->token;
   payload.append(reinterpret_cast<const char*>(&options_.incarnation), sizeof options_.incarnation);
-  reply(connection, FdFrameType::kWelcome, absl::OkStatus(), payload, nullptr);
+  payload.push_back(options_.resumable ? 1 : 0);
+  outbox_.post(
+      [this, id = connection.id, payload = std::move(payload)](const absl::Status& recorded) {
+        const auto found = connections_.find(id);
+        if (found == connections_.end()) return;
+        reply(found->second, FdFrameType::kWelcome, recorded, payload, nullptr);
+      });
 }
 
 // Never waits: a client that does not read its answers has none to miss, and its own deadline.
@@ -185,26 +208,41 @@ void FdServer::close(uint64_t id) {
   Connection& connection = node.mapped();
   loop_.unwatch(connection.socket);
   connection.socket.reset();
-  if (connection.hello_timer.has_value())
-    loop_.cancel(*std::exchange(connection.hello_timer, std::nullopt));
-  const auto session = connection.session;
-  if (session.has_value()) broker_.close_session(*session);
-  // Only the end of the process lets its memory serve others; without memory the session has ended.
-  const bool remains = session.has_value() && broker_.session(*session) != nullptr;
-  if (remains && connection.peer.pidfd && !has_exited(connection.peer.pidfd)) {
-    lingering_.insert(std::move(node));
-    return;
-  }
-  if (connection.peer.pidfd) loop_.unwatch(connection.peer.pidfd);
-  if (remains) broker_.process_exited(*session);
+  if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
+  if (connection.session.has_value()) end(*connection.session);
 }
 
-void FdServer::exited(uint64_t id) {
-  close(id);  // A forked child may still hold the connection.
-  auto node = lingering_.extract(id);
-  if (node.empty()) return;
-  loop_.unwatch(node.mapped().peer.pidfd);
-  broker_.process_exited(*node.mapped().session);
+// Only the end of the process lets its memory serve others; without memory the session has ended.
+void FdServer::end(SessionId id) {
+  if (Session* session = broker_.session(id); session != nullptr && session->process) {
+    loop_.unwatch(session->process);
+  }
+  broker_.close_session(id);
+  Session* session = broker_.session(id);
+  if (session == nullptr) return;
+  if (session->process && !has_exited(session->process) && watch_process(*session).ok()) return;
+  broker_.process_exited(id);
+}
+
+absl::Status FdServer::watch_process(const Session& session) {
+  if (session.process) {
+    return loop_.watch(session.process, [this, id = session.id] { exited(id); });
+  }
+  if (session.state == SessionState::kAttached) return absl::OkStatus();
+  // Nothing will tell of its end.
+  loop_.call_at(loop_.now() + kReturnTimeout, [this, id = session.id] {
+    const Session* session = broker_.session(id);
+    if (session != nullptr && session->state != SessionState::kAttached) end(id);
+  });
+  return absl::OkStatus();
+}
+
+void FdServer::exited(SessionId session) {
+  for (const auto& [id, connection] : connections_) {
+    // A forked child may still hold the connection.
+    if (connection.session == session) return close(id);
+  }
+  end(session);
 }
 
 }  // namespace cco::memd

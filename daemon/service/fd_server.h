@@ -9,6 +9,7 @@
 
 #include "client/base/fd_frame.h"
 #include "daemon/core/broker.h"
+#include "daemon/ports/outbox.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/peer.h"
 
@@ -19,40 +20,44 @@ class FdServer {
   struct Options {
     int64_t operator_gid = -1;
     uint64_t incarnation = 0;
+    bool resumable = false;  // Sessions outlive the daemon.
     uint32_t max_connections = 2048;
   };
 
-  /// `listener` is borrowed; loop, broker and journal outlive this.
-  FdServer(EventLoop& loop, Broker& broker, Journal& journal, Options options);
+  /// All outlive this.
+  FdServer(EventLoop& loop, Broker& broker, Outbox& outbox, Journal& journal, Options options);
   ~FdServer();
 
+  /// Also waits for the sessions that the broker has already. `listener` outlives this.
   absl::Status serve(const UniqueFd& listener);
 
  private:
   struct Connection {
+    uint64_t id = 0;
     UniqueFd socket;
-    Peer peer;
+    Peer peer;                         // Its pidfd goes to the session.
     std::optional<SessionId> session;  // After kHello.
     std::optional<TimerId> hello_timer;
   };
   void accept_one(const UniqueFd& listener);
   void readable(uint64_t id);
   void handle(Connection& connection, FdFrame frame);
-  void hello(Connection& connection);
+  void hello(Connection& connection, const std::string& token);
   void reply(Connection& connection, FdFrameType type, const absl::Status& status,
              const std::string& payload, const UniqueFd* fd);
-  void exited(uint64_t id);
   void close(uint64_t id);
+  void end(SessionId session);
+  absl::Status watch_process(const Session& session);
+  void exited(SessionId session);
 
   EventLoop& loop_;
   Broker& broker_;
+  Outbox& outbox_;
   Journal& journal_;
   Options options_;
   UniqueFd spare_;  // Given up for a moment to refuse a client when no descriptor is left.
   BorrowedFd listener_{-1};
   std::map<uint64_t, Connection> connections_;
-  // Sessions whose connection has ended and whose process has not.
-  std::map<uint64_t, Connection> lingering_;
   uint64_t last_id_ = 0;
 };
 

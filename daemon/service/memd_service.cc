@@ -16,9 +16,9 @@ constexpr char kTokenKey[] = "cco-session-bin";
 
 // A request id that is used again must ask for the same thing; how long it waits may differ.
 template <typename Request>
-uint64_t fingerprint(Request request) {
+std::string what_is_asked(Request request) {
   if constexpr (requires { request.clear_timeout_ms(); }) request.clear_timeout_ms();
-  return std::hash<std::string>()(absl::StrCat(request.GetTypeName(), request.SerializeAsString()));
+  return absl::StrCat(request.GetTypeName(), request.SerializeAsString());
 }
 
 template <typename Response>
@@ -73,6 +73,9 @@ grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* conte
       return reactor->Finish(to_grpc(absl::InvalidArgumentError(absl::StrCat(
           "request_id has ", id.size(), " bytes; it takes ", kSecretBytes, " random ones"))));
     }
+    if (const absl::Status status = outbox_.accepting(); !status.ok()) {
+      return reactor->Finish(to_grpc(status));
+    }
     const uint32_t limit = broker_.options().limits.calls_per_session;
     if (session.running_calls >= limit) {
       return reactor->Finish(to_grpc(
@@ -83,16 +86,23 @@ grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* conte
     const auto finish = [this, session_id = session.id, response, reactor](const Outcome& outcome) {
       if (Session* session = broker_.session(session_id); session != nullptr)
         --session->running_calls;
-      if (outcome.status.ok()) CCO_ASSERT(response->ParseFromString(outcome.response));
-      reactor->Finish(to_grpc(outcome.status));
+      outbox_.post([response, reactor, outcome](const absl::Status& recorded) {
+        const absl::Status& status = recorded.ok() ? outcome.status : recorded;
+        if (status.ok()) CCO_ASSERT(response->ParseFromString(outcome.response));
+        reactor->Finish(to_grpc(status));
+      });
     };
-    if (!session.requests->begin(id, fingerprint(*request), finish)) return;
+    if (!session.requests->begin(id, what_is_asked(*request), finish)) return;
     // The session may be gone, and its log with it, when the answer comes: then its waiters must
     // still be told.
     std::shared_ptr<RequestLog> log = session.requests;
-    act(session, *request, [log, id](absl::StatusOr<Response> result) {
-      log->end(id, {result.status(), result.ok() ? result->SerializeAsString() : ""});
-    });
+    act(session, *request,
+        [this, log, id, session_id = session.id](absl::StatusOr<Response> result) {
+          broker_.note_answer(session_id, id);
+          const auto forgotten =
+              log->end(id, {result.status(), result.ok() ? result->SerializeAsString() : ""});
+          if (forgotten.has_value()) broker_.note_answer(session_id, *forgotten);
+        });
   });
   return reactor;
 }
@@ -147,8 +157,7 @@ grpc::ServerUnaryReactor* MemdService::Barrier(grpc::CallbackServerContext* cont
                                                v1::BarrierResponse* response) {
   return mutate(context, request, response,
                 [this](Session& session, const auto& request, auto reply) {
-                  broker_.barrier(session, GroupId{request.group_id()}, request.rank(),
-                                  request.sequence(), Milliseconds(request.timeout_ms()),
+                  broker_.barrier(session, parse(request),
                                   [reply](absl::StatusOr<BarrierResult> result) mutable {
                                     if (!result.ok()) return reply(result.status());
                                     v1::BarrierResponse response;

@@ -10,6 +10,7 @@
 
 #include "cco/memd/v1/memd.grpc.pb.h"
 #include "daemon/core/broker.h"
+#include "daemon/ports/outbox.h"
 #include "daemon/service/translate.h"
 
 namespace cco::memd {
@@ -17,8 +18,8 @@ namespace cco::memd {
 class MemdService final : public v1::MemdService::CallbackService {
  public:
   /// Both outlive this.
-  MemdService(Broker& broker, Executor& executor, NodeFacts facts)
-      : broker_(broker), executor_(executor), facts_(std::move(facts)) {}
+  MemdService(Broker& broker, Executor& executor, Outbox& outbox, NodeFacts facts)
+      : broker_(broker), executor_(executor), outbox_(outbox), facts_(std::move(facts)) {}
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
   /// gRPC gets it.
@@ -76,6 +77,7 @@ class MemdService final : public v1::MemdService::CallbackService {
 
   Broker& broker_;
   Executor& executor_;
+  Outbox& outbox_;
   NodeFacts facts_;
   struct RpcConnection {
     Identity who;

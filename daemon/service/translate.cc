@@ -18,6 +18,18 @@ namespace {
 
 constexpr uint32_t kDefaultPage = 100, kMaxPage = 1000;
 
+const char* state_name(SessionState state) {
+  switch (state) {
+    case SessionState::kAttached:
+      return "attached";
+    case SessionState::kAway:
+      return "away";
+    case SessionState::kLost:
+      return "lost";
+  }
+  return "";
+}
+
 template <typename Duration>
 uint64_t milliseconds(Duration duration) {
   return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(duration).count());
@@ -141,6 +153,11 @@ std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool*
     return absl::StrCat("rank ", either,
                         group.ranks[either].state == MemberState::kLost ? " is lost" : " has left");
   }
+  if (rank / group.lsa_size != peer / group.lsa_size) {
+    *reachable = false;
+    return absl::StrCat("on another node: this group's nodes have ", group.lsa_size,
+                        group.lsa_size == 1 ? " rank" : " ranks");
+  }
   const auto report = group.ranks[rank].peers.find(peer);
   if (report == group.ranks[rank].peers.end()) {
     *reachable = false;
@@ -192,6 +209,14 @@ absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request) {
   window.allocation_bytes = request.allocation_bytes();
   window.allocation_offset = request.allocation_offset();
   return window;
+}
+
+BarrierRequest parse(const v1::BarrierRequest& request) {
+  return {.group = GroupId{request.group_id()},
+          .rank = request.rank(),
+          .sequence = request.sequence(),
+          .timeout = Milliseconds(request.timeout_ms()),
+          .problem = request.problem()};
 }
 
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {
@@ -298,7 +323,7 @@ absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsR
     info->set_age_ms(milliseconds(broker.now() - session.since));
     info->set_rank_count(static_cast<uint32_t>(session.ranks.size()));
     info->set_ticket_count(broker.desk().count(session.id));
-    info->set_state(session.connected ? "attached" : "lost");
+    info->set_state(state_name(session.state));
     uint64_t bytes = 0;
     uint32_t windows = 0;
     for (const auto& [group_id, rank] : session.ranks) {

@@ -16,6 +16,7 @@ namespace v1 = ::cco::memd::v1;
 grpc::Status to_grpc(const absl::Status& status);
 
 absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request);
+BarrierRequest parse(const v1::BarrierRequest& request);
 absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request);
 
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);

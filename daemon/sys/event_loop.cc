@@ -117,6 +117,7 @@ void EventLoop::run() {
     }
     run_timers();
     run_posted();
+    if (after_round_) after_round_();
     std::lock_guard lock(mutex_);
     if (quit_ && posted_.empty()) return;
   }

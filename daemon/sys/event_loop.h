@@ -30,6 +30,9 @@ class EventLoop final : public Executor {
   absl::Status watch(BorrowedFd fd, Task ready);
   void unwatch(BorrowedFd fd);
 
+  /// Runs at the end of every round: after all that was ready, due or posted at its beginning.
+  void set_after_round(Task task) { after_round_ = std::move(task); }
+
   /// Serves until quit(). Tasks that were posted before quit() still run.
   void run();
   void quit();  ///< From any thread.
@@ -45,6 +48,7 @@ class EventLoop final : public Executor {
   std::mutex mutex_;
   std::vector<Task> posted_ ABSL_GUARDED_BY(mutex_);
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
+  Task after_round_;
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::map<TimerId, TimePoint> timer_times_;
   std::map<uint64_t, std::shared_ptr<Task>> watches_;  // Shared: one may remove itself as it runs.

@@ -320,10 +320,10 @@ TEST(BrokerWindows, LimitsNameThemselves) {
   Fixture f(options);
   std::vector<SessionId> members;
   const GroupId group = f.form(1, &members);
-  EXPECT_THAT(text(f.broker.open_session({1000, 1000, 7, false}).status()),
+  EXPECT_THAT(text(f.broker.open_session({1000, 1000, 7, false}, UniqueFd()).status()),
               HasSubstr("limits.sessions_per_tenant is 1"));
   f.attach(1001);
-  EXPECT_THAT(text(f.broker.open_session({1002, 1002, 8, false}).status()),
+  EXPECT_THAT(text(f.broker.open_session({1002, 1002, 8, false}, UniqueFd()).status()),
               HasSubstr("limits.sessions is 2"));
   EXPECT_THAT(text(f.join(members[0], 0, 1, "other")->status()), HasSubstr("limits.groups is 1"));
   ASSERT_TRUE((*f.create(members[0], f.window(group, 0, 256, "a"))).ok());

@@ -132,6 +132,9 @@ class FakeNoticeBoard final : public NoticeBoard {
     pages.push_back(page.get());
     return page;
   }
+  absl::StatusOr<std::unique_ptr<NoticePage>> adopt_page(UniqueFd) override {
+    return create_page(0);
+  }
   std::vector<Page*> pages;  // In order of creation; owned by the broker.
 };
 
@@ -156,7 +159,7 @@ class Fixture {
     return options;
   }
   SessionId attach(uint32_t uid = 1000) {
-    return broker.open_session({uid, uid, ++pid, uid == 0})->session;
+    return broker.open_session({uid, uid, ++pid, uid == 0}, UniqueFd())->session;
   }
   Session& session(SessionId id) { return *broker.session(id); }
 
@@ -215,9 +218,10 @@ class Fixture {
     return answers;
   }
   Answer<BarrierResult> barrier(SessionId id, GroupId group, uint32_t rank, uint64_t sequence,
-                                Milliseconds timeout = Milliseconds(0)) {
+                                Milliseconds timeout = Milliseconds(0),
+                                const std::string& problem = "") {
     auto answer = std::make_shared<absl::StatusOr<BarrierResult>>();
-    broker.barrier(session(id), group, rank, sequence, timeout, into(answer));
+    broker.barrier(session(id), {group, rank, sequence, timeout, problem}, into(answer));
     return answer;
   }
 

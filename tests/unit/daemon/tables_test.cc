@@ -114,6 +114,27 @@ TEST(ExportDesk, OffersAreNoTickets) {
   EXPECT_EQ(f.executor.timer_count(), 0u);
 }
 
+// Goal    what was allocated can be taken anew, in any order, and only where it is free.
+TEST(RangeAllocator, TakesAnewWhatWasAllocated) {
+  RangeAllocator first(1000, 9000);
+  std::vector<std::pair<uint64_t, uint64_t>> places;
+  for (const uint64_t size : {100, 2000, 7, 512}) {
+    places.emplace_back(*first.allocate(size, 8), size);
+  }
+  RangeAllocator second(1000, 9000);
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    EXPECT_TRUE(second.take(place->first, place->second));
+    EXPECT_FALSE(second.take(place->first, place->second));
+  }
+  EXPECT_EQ(second.free_bytes(), first.free_bytes());
+  EXPECT_EQ(second.largest_free_bytes(), first.largest_free_bytes());
+  EXPECT_FALSE(second.take(999, 8));
+  EXPECT_FALSE(second.take(9999, 2));
+  EXPECT_FALSE(second.take(5000, 0));
+  EXPECT_FALSE(second.take(5000, ~uint64_t{0}));
+  EXPECT_TRUE(second.take(9999, 1));
+}
+
 // Goal    a repeated request gets the first answer, joins a running one, and cannot ask for
 // something else.
 TEST(RequestLog, RepeatsGetTheFirstAnswer) {
@@ -123,20 +144,22 @@ TEST(RequestLog, RepeatsGetTheFirstAnswer) {
     answers.push_back(outcome.status.ok() ? outcome.response
                                           : std::string(outcome.status.message()));
   };
-  EXPECT_TRUE(log.begin("a", 1, waiter));
-  EXPECT_FALSE(log.begin("a", 1, waiter));
+  EXPECT_TRUE(log.begin("a", "x", waiter));
+  EXPECT_FALSE(log.begin("a", "x", waiter));
   EXPECT_TRUE(answers.empty());
   log.end("a", {absl::OkStatus(), "first"});
   EXPECT_EQ(answers, (std::vector<std::string>{"first", "first"}));
-  EXPECT_FALSE(log.begin("a", 1, waiter));
+  EXPECT_FALSE(log.begin("a", "x", waiter));
   EXPECT_EQ(answers.back(), "first");
-  EXPECT_FALSE(log.begin("a", 2, waiter));
+  EXPECT_FALSE(log.begin("a", "y", waiter));
   EXPECT_THAT(answers.back(), HasSubstr("another call"));
   for (const char* id : {"b", "c"}) {
-    EXPECT_TRUE(log.begin(id, 1, waiter));
-    log.end(id, {absl::OkStatus(), id});
+    EXPECT_TRUE(log.begin(id, "x", waiter));
+    const bool is_full = std::string(id) == "c";
+    EXPECT_EQ(log.end(id, {absl::OkStatus(), id}),
+              is_full ? std::optional<std::string>("a") : std::nullopt);
   }
-  EXPECT_TRUE(log.begin("a", 2, waiter))
+  EXPECT_TRUE(log.begin("a", "y", waiter))
       << "the oldest answer is forgotten, so that the log is bounded";
 }
 

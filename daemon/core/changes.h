@@ -1,0 +1,36 @@
+// What of the broker's state has changed: for whoever keeps records of it. Marked when something is
+// made, altered or gone; its present state tells which.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "daemon/core/ids.h"
+
+namespace cco::memd {
+
+struct Changes {
+  std::set<SessionId> sessions;
+  std::set<GroupId> groups;
+  std::set<std::pair<GroupId, uint32_t>> ranks;
+  std::set<std::pair<GroupId, WindowId>> windows;
+  std::set<SlabId> slabs;
+  std::set<std::pair<SessionId, std::string>> answers;  // By request id.
+
+  bool empty() const {
+    return sessions.empty() && groups.empty() && ranks.empty() && windows.empty() &&
+           slabs.empty() && answers.empty();
+  }
+  void add(Changes more) {
+    sessions.merge(more.sessions);
+    groups.merge(more.groups);
+    ranks.merge(more.ranks);
+    windows.merge(more.windows);
+    slabs.merge(more.slabs);
+    answers.merge(more.answers);
+  }
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,374 @@
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "cco/memd/state/v1/state.pb.h"
+#include "client/base/status_macros.h"
+#include "daemon/state/records.h"
+
+namespace cco::memd {
+namespace {
+
+namespace v1 = ::cco::memd::state::v1;
+
+constexpr uint32_t kMaxRanks = 1024;
+// Address space, not memory: a slot is at most 4 TiB.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 42;
+
+absl::Status contradiction(const std::string& what) {
+  return absl::InternalError(
+      absl::StrCat("the records contradict each other: ", what,
+                   ". Nothing has been changed; move the state folder away to start with nothing"));
+}
+
+Identity identity(const v1::Process& process) {
+  return {process.uid(), process.gid(), process.pid(), process.is_operator()};
+}
+
+std::optional<int> find_gpu(const Gpus& gpus, const std::string& uuid) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].uuid == uuid) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+// All records, parsed, by key.
+struct Messages {
+  v1::Daemon daemon;
+  std::map<uint64_t, v1::Session> sessions;
+  std::map<uint64_t, v1::Slab> slabs;
+  std::map<uint64_t, v1::Group> groups;
+  std::map<std::pair<uint64_t, uint32_t>, v1::Rank> ranks;
+  std::map<std::pair<uint64_t, uint64_t>, v1::Window> windows;
+  std::map<uint64_t, v1::Answer> answers;  // By sequence.
+};
+
+bool parse(const Record& record, Messages* messages) {
+  const auto take = [&](auto message, auto&& into) {
+    if (!message.ParseFromString(record.body)) return false;
+    into(std::move(message));
+    return true;
+  };
+  switch (record.kind) {
+    case RecordKind::kDaemon:
+      return take(v1::Daemon(), [&](v1::Daemon m) { messages->daemon = std::move(m); });
+    case RecordKind::kSession:
+      return take(v1::Session(), [&](v1::Session m) { messages->sessions[m.id()] = std::move(m); });
+    case RecordKind::kSlab:
+      return take(v1::Slab(), [&](v1::Slab m) { messages->slabs[m.id()] = std::move(m); });
+    case RecordKind::kGroup:
+      return take(v1::Group(), [&](v1::Group m) { messages->groups[m.id()] = std::move(m); });
+    case RecordKind::kRank:
+      return take(v1::Rank(), [&](v1::Rank m) {
+        messages->ranks[{m.group_id(), m.rank()}] = std::move(m);
+      });
+    case RecordKind::kWindow:
+      return take(v1::Window(), [&](v1::Window m) {
+        messages->windows[{m.group_id(), m.id()}] = std::move(m);
+      });
+    case RecordKind::kAnswer:
+      return take(v1::Answer(),
+                  [&](v1::Answer m) { messages->answers[m.sequence()] = std::move(m); });
+  }
+  return false;
+}
+
+class Decoder {
+ public:
+  Decoder(Messages messages, std::map<std::string, UniqueFd>* fds, const Gpus& gpus,
+          NoticeBoard& notices)
+      : messages_(std::move(messages)), fds_(*fds), gpus_(gpus), notices_(notices) {}
+
+  absl::StatusOr<Decoded> run() {
+    decode_daemon();
+    for (const auto& [id, record] : messages_.sessions) decode_session(record);
+    for (const auto& [id, record] : messages_.slabs) decode_slab(record);
+    for (const auto& [id, record] : messages_.groups) CCO_RETURN_IF_ERROR(decode_group(record));
+    for (const auto& [key, record] : messages_.ranks) {
+      if (messages_.groups.count(key.first) == 0) {
+        return contradiction(absl::StrCat("rank ", key.second, " is of no group ", key.first));
+      }
+    }
+    for (const auto& [key, record] : messages_.windows) {
+      if (messages_.groups.count(key.first) == 0) {
+        return contradiction(absl::StrCat("window ", key.second, " is of no group ", key.first));
+      }
+    }
+    decode_answers();
+    drop_unused_slabs();
+    return std::move(result_);
+  }
+
+ private:
+  void decode_daemon() {
+    const v1::Daemon& record = messages_.daemon;
+    result_.facts = {record.driver(),
+                     record.incarnation(),
+                     {record.last_session_id(), record.last_slab_id(), record.last_group_id(),
+                      record.last_window_id(), record.last_generation()}};
+    result_.state.last_ids = result_.facts.last_ids;
+  }
+
+  UniqueFd take_fd(const std::string& name) {
+    const auto found = fds_.find(name);
+    if (found == fds_.end()) return UniqueFd();
+    result_.vault_names.insert(name);
+    UniqueFd fd = std::move(found->second);
+    fds_.erase(found);
+    return fd;
+  }
+
+  void decode_session(const v1::Session& record) {
+    Session session;
+    session.id = SessionId{record.id()};
+    session.token = record.token();
+    session.who = identity(record.process());
+    session.process = take_fd(vault_name(session.id));
+    session.since = TimePoint(std::chrono::nanoseconds(record.since_ns()));
+    if (record.is_lost()) session.state = SessionState::kLost;
+    result_.state.sessions.push_back(std::move(session));
+  }
+
+  void decode_slab(const v1::Slab& record) {
+    const SlabId id{record.id()};
+    const std::optional<int> gpu = find_gpu(gpus_, record.gpu_uuid());
+    UniqueFd fd = take_fd(vault_name(id));
+    if (!gpu.has_value() || !fd) {
+      result_.losses.push_back(absl::StrCat(
+          "slab ", record.id(), " of ", record.size_bytes(), " bytes on ", record.gpu_uuid(), ": ",
+          gpu.has_value() ? "its descriptor is gone" : "the GPU is gone"));
+      result_.changes.slabs.insert(id);
+      return;
+    }
+    result_.state.slabs.emplace(
+        id, SlabTable::Slab{*gpu, record.is_external(), record.size_bytes(), SlabState::kLive,
+                            SlabMemory{GpuMemory(), std::move(fd)}});
+  }
+
+  absl::Status decode_group(const v1::Group& record) {
+    const auto wrong = [&](const std::string& what) {
+      return contradiction(absl::StrCat("group ", record.id(), " ", what));
+    };
+    const uint64_t granularity = record.granularity_bytes(), slot = record.slot_bytes(),
+                   control = record.control_bytes();
+    const bool has_layout = granularity != 0 && (granularity & (granularity - 1)) == 0 &&
+                            slot <= kMaxBytes && slot % granularity == 0 &&
+                            control % granularity == 0 && control > kSelfTestBytes &&
+                            slot > control;
+    if (!has_layout || record.size() == 0 || record.size() > kMaxRanks) {
+      return wrong("has no possible layout");
+    }
+    auto group = std::make_unique<Group>(GroupId{record.id()}, Heap(slot, control, granularity));
+    group->generation = record.generation();
+    group->uid = record.uid();
+    group->name = record.name();
+    group->unique_id = record.unique_id();
+    group->lsa_size = record.lsa_size();
+    group->epoch = record.epoch();
+    group->abort_word = record.abort_word();
+    group->abort_reason = record.abort_reason();
+    if (record.has_abort_rank()) group->abort_rank = record.abort_rank();
+    group->next_slab_index = record.next_slab_index();
+    bool has_gpus = true;
+    for (uint32_t rank = 0; rank < record.size(); ++rank) {
+      const auto member = messages_.ranks.find({record.id(), rank});
+      if (member == messages_.ranks.end()) return wrong(absl::StrCat("has no rank ", rank));
+      CCO_RETURN_IF_ERROR(decode_rank(*group, member->second, record.size(), &has_gpus));
+    }
+    if (!has_gpus) {
+      forget(*group, record);
+      return absl::OkStatus();
+    }
+    for (const v1::SlabSet& set : record.slabs()) {
+      if (!decode_slabs(*group, set)) {
+        return wrong(absl::StrCat("has no place for its slab ", set.index()));
+      }
+    }
+    for (auto window = messages_.windows.lower_bound({record.id(), 0});
+         window != messages_.windows.end() && window->first.first == record.id(); ++window) {
+      if (!decode_window(*group, window->second)) {
+        return wrong(absl::StrCat("has no place for its window ", window->first.second));
+      }
+    }
+    result_.state.groups.push_back(std::move(group));
+    return absl::OkStatus();
+  }
+
+  absl::Status decode_rank(Group& group, const v1::Rank& record, uint32_t size, bool* has_gpus) {
+    Rank rank;
+    rank.session = SessionId{record.session_id()};
+    rank.who = identity(record.process());
+    const std::optional<int> gpu = find_gpu(gpus_, record.gpu_uuid());
+    *has_gpus &= gpu.has_value();
+    rank.gpu = gpu.value_or(0);
+    rank.state = record.state() == v1::Rank::STATE_LIVE   ? MemberState::kLive
+                 : record.state() == v1::Rank::STATE_LOST ? MemberState::kLost
+                                                          : MemberState::kLeft;
+    rank.may_map = record.may_map();
+    if (rank.may_map && messages_.sessions.count(record.session_id()) == 0) {
+      return contradiction(absl::StrCat("rank ", record.rank(), " of group ", record.group_id(),
+                                        " is of no session ", record.session_id()));
+    }
+    UniqueFd page = take_fd(vault_name(group.id, record.rank()));
+    if (page) {
+      CCO_ASSIGN_OR_RETURN(rank.notice, notices_.adopt_page(std::move(page)));
+    } else {  // Nobody will see it.
+      lose(group, record.rank(), "the descriptor of its notice page is gone");
+      CCO_ASSIGN_OR_RETURN(rank.notice, notices_.create_page(size));
+    }
+    for (const v1::PeerReport& report : record.peers()) {
+      rank.peers[report.rank()] = {report.rank(), report.reachable(), report.detail()};
+    }
+    for (const v1::TransportReport& report : record.transports()) {
+      rank.transports[{report.peer(), report.transport()}] = {
+          report.peer(), report.transport(), report.usable(), report.provider(), report.detail()};
+    }
+    group.ranks.push_back(std::move(rank));
+    return absl::OkStatus();
+  }
+
+  bool decode_slabs(Group& group, const v1::SlabSet& record) {
+    const int ranks = static_cast<int>(group.size());
+    if (record.slab_ids_size() != ranks || record.offsets_size() != ranks ||
+        record.sizes_size() != ranks || record.index() >= group.next_slab_index) {
+      return false;
+    }
+    SlabSet set;
+    set.offsets.assign(record.offsets().begin(), record.offsets().end());
+    set.sizes.assign(record.sizes().begin(), record.sizes().end());
+    set.is_external = record.is_external();
+    set.reserved_offset = record.reserved_offset();
+    set.reserved_bytes = record.reserved_bytes();
+    for (int rank = 0; rank < ranks; ++rank) {
+      SlabId id{record.slab_ids(rank)};
+      if (id != SlabId{} && !used_slabs_.insert(id).second) return false;  // Of two owners.
+      if (id != SlabId{} && result_.state.slabs.count(id) == 0) {
+        if (messages_.slabs.count(number(id)) == 0) return false;
+        lose(group, static_cast<uint32_t>(rank), "the descriptor of its memory is gone");
+        id = SlabId{};
+      }
+      set.ids.push_back(id);
+    }
+    if (record.index() != 0) {
+      if (!group.heap.take_reserved(set.reserved_offset, set.reserved_bytes)) return false;
+      if (!set.is_external) {
+        group.heap.add_slab(record.index(), set.reserved_offset, set.reserved_bytes);
+      }
+    }
+    return group.slabs.emplace(record.index(), std::move(set)).second;
+  }
+
+  static bool decode_window(Group& group, const v1::Window& record) {
+    Window window;
+    window.id = WindowId{record.id()};
+    window.name = record.name();
+    window.generation = record.generation();
+    window.size_bytes = record.size_bytes();
+    window.place = {record.slab_index(), record.offset()};
+    window.descriptor_offset = record.descriptor_offset();
+    window.peer_offsets.assign(record.peer_offsets().begin(), record.peer_offsets().end());
+    window.users.assign(record.users().begin(), record.users().end());
+    const bool is_used =
+        std::find(window.users.begin(), window.users.end(), true) != window.users.end();
+    if (window.users.size() != group.size() || !is_used || window.size_bytes == 0) return false;
+    if (group.slabs.count(record.slab_index()) == 0) return false;
+    if (!group.heap.take_control(window.descriptor_offset, group.descriptor_bytes())) return false;
+    switch (record.placement()) {
+      case v1::Window::PLACEMENT_HEAP:
+        window.placement = Placement::kHeap;
+        if (!group.heap.take(window.place, window.size_bytes)) return false;
+        break;
+      case v1::Window::PLACEMENT_CONTROL:
+        window.placement = Placement::kControl;
+        if (!group.heap.take_control(window.place.offset, window.size_bytes)) return false;
+        break;
+      case v1::Window::PLACEMENT_EXTERNAL:
+        window.placement = Placement::kExternal;
+        if (window.peer_offsets.size() != group.size() ||
+            !group.slabs.at(record.slab_index()).is_external) {
+          return false;
+        }
+        break;
+      default:
+        return false;
+    }
+    return group.windows.emplace(window.id, std::move(window)).second;
+  }
+
+  void decode_answers() {
+    for (const auto& [sequence, record] : messages_.answers) {
+      absl::Status status(static_cast<absl::StatusCode>(record.code()), record.message());
+      for (const auto& [url, payload] : record.details()) {
+        status.SetPayload(url, absl::Cord(payload));
+      }
+      result_.answers.push_back({SessionId{record.session_id()},
+                                 record.request_id(),
+                                 record.request(),
+                                 {std::move(status), record.response()}});
+      result_.last_answer = sequence;
+    }
+  }
+
+  // Memory of this rank cannot be handed out any more; what is mapped stays.
+  void lose(Group& group, uint32_t rank, const std::string& why) {
+    result_.changes.groups.insert(group.id);
+    if (!group.abort_reason.empty()) return;
+    group.abort_word = CCO_ABORT_WORD(CCO_ABORT_PEER_LOST, rank);
+    group.abort_rank = rank;
+    group.abort_reason = absl::StrCat("cco-memd and what kept its descriptors have both ended; ",
+                                      "of rank ", rank, " ", why);
+    result_.losses.push_back(
+        absl::StrCat("group ", number(group.id), ": of rank ", rank, " ", why));
+  }
+
+  void forget(const Group& group, const v1::Group& record) {
+    result_.losses.push_back(absl::StrCat("group ", record.id(), " of ", record.size(),
+                                          " ranks: one of its GPUs is gone"));
+    result_.changes.groups.insert(group.id);
+    for (uint32_t rank = 0; rank < group.size(); ++rank) {
+      result_.changes.ranks.emplace(group.id, rank);
+      result_.vault_names.erase(vault_name(group.id, rank));
+    }
+    for (auto window = messages_.windows.lower_bound({record.id(), 0});
+         window != messages_.windows.end() && window->first.first == record.id(); ++window) {
+      result_.changes.windows.emplace(group.id, WindowId{window->first.second});
+    }
+  }
+
+  void drop_unused_slabs() {
+    for (auto slab = result_.state.slabs.begin(); slab != result_.state.slabs.end();) {
+      if (used_slabs_.count(slab->first) != 0) {
+        ++slab;
+        continue;
+      }
+      result_.changes.slabs.insert(slab->first);
+      result_.vault_names.erase(vault_name(slab->first));
+      slab = result_.state.slabs.erase(slab);
+    }
+  }
+
+  const Messages messages_;
+  std::map<std::string, UniqueFd>& fds_;
+  const Gpus& gpus_;
+  NoticeBoard& notices_;
+  std::set<SlabId> used_slabs_;
+  Decoded result_;
+};
+
+}  // namespace
+
+absl::StatusOr<Decoded> decode(const std::vector<Record>& records,
+                               std::map<std::string, UniqueFd>* fds, const Gpus& gpus,
+                               NoticeBoard& notices) {
+  Messages messages;
+  for (const Record& record : records) {
+    if (!parse(record, &messages)) {
+      return contradiction(absl::StrCat("record ", record.key, " of kind ",
+                                        static_cast<int>(record.kind), " cannot be read"));
+    }
+  }
+  return Decoder(std::move(messages), fds, gpus, notices).run();
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,185 @@
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "cco/memd/state/v1/state.pb.h"
+#include "daemon/state/records.h"
+
+namespace cco::memd {
+namespace {
+
+namespace v1 = ::cco::memd::state::v1;
+
+void fill(const Identity& who, v1::Process* process) {
+  process->set_uid(who.uid);
+  process->set_gid(who.gid);
+  process->set_pid(who.pid);
+  process->set_is_operator(who.is_operator);
+}
+
+v1::Rank::State state_of(MemberState state) {
+  switch (state) {
+    case MemberState::kLive:
+      return v1::Rank::STATE_LIVE;
+    case MemberState::kLost:
+      return v1::Rank::STATE_LOST;
+    case MemberState::kLeft:
+      return v1::Rank::STATE_LEFT;
+  }
+  return v1::Rank::STATE_UNSPECIFIED;
+}
+
+v1::Window::Placement placement_of(Placement placement) {
+  switch (placement) {
+    case Placement::kHeap:
+      return v1::Window::PLACEMENT_HEAP;
+    case Placement::kControl:
+      return v1::Window::PLACEMENT_CONTROL;
+    case Placement::kExternal:
+      return v1::Window::PLACEMENT_EXTERNAL;
+  }
+  return v1::Window::PLACEMENT_UNSPECIFIED;
+}
+
+void fill(uint32_t index, const SlabSet& from, v1::SlabSet* to) {
+  to->set_index(index);
+  for (const SlabId id : from.ids) to->add_slab_ids(number(id));
+  to->mutable_offsets()->Add(from.offsets.begin(), from.offsets.end());
+  to->mutable_sizes()->Add(from.sizes.begin(), from.sizes.end());
+  to->set_is_external(from.is_external);
+  to->set_reserved_offset(from.reserved_offset);
+  to->set_reserved_bytes(from.reserved_bytes);
+}
+
+}  // namespace
+
+std::string record_key(SessionId id) { return absl::StrCat(number(id)); }
+std::string record_key(SlabId id) { return absl::StrCat(number(id)); }
+std::string record_key(GroupId id) { return absl::StrCat(number(id)); }
+std::string record_key(GroupId group, uint32_t rank) {
+  return absl::StrCat(number(group), "/", rank);
+}
+std::string record_key(GroupId group, WindowId window) {
+  return absl::StrCat(number(group), "/", number(window));
+}
+std::string record_key(SessionId session, const std::string& request_id) {
+  return absl::StrCat(number(session), "/", absl::BytesToHexString(request_id));
+}
+std::string vault_name(SessionId id) { return absl::StrCat("session-", number(id)); }
+std::string vault_name(SlabId id) { return absl::StrCat("slab-", number(id)); }
+std::string vault_name(GroupId group, uint32_t rank) {
+  return absl::StrCat("notice-", number(group), "-", rank);
+}
+
+std::string encode(const DaemonFacts& facts) {
+  v1::Daemon record;
+  record.set_driver(facts.driver);
+  record.set_incarnation(facts.incarnation);
+  record.set_last_session_id(facts.last_ids.session);
+  record.set_last_slab_id(facts.last_ids.slab);
+  record.set_last_group_id(facts.last_ids.group);
+  record.set_last_window_id(facts.last_ids.window);
+  record.set_last_generation(facts.last_ids.generation);
+  return record.SerializeAsString();
+}
+
+std::string encode(const Session& session) {
+  v1::Session record;
+  record.set_id(number(session.id));
+  record.set_token(session.token);
+  fill(session.who, record.mutable_process());
+  record.set_since_ns(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(session.since.time_since_epoch())
+          .count());
+  record.set_is_lost(session.state == SessionState::kLost);
+  return record.SerializeAsString();
+}
+
+std::string encode(SlabId id, const SlabTable::Slab& slab, const Gpus& gpus) {
+  v1::Slab record;
+  record.set_id(number(id));
+  record.set_gpu_uuid(gpus[static_cast<size_t>(slab.gpu)].uuid);
+  record.set_size_bytes(slab.size_bytes);
+  record.set_is_external(slab.is_external);
+  return record.SerializeAsString();
+}
+
+std::string encode(const Group& group) {
+  v1::Group record;
+  record.set_id(number(group.id));
+  record.set_generation(group.generation);
+  record.set_uid(group.uid);
+  record.set_name(group.name);
+  record.set_unique_id(group.unique_id);
+  record.set_size(group.size());
+  record.set_lsa_size(group.lsa_size);
+  record.set_slot_bytes(group.heap.slot_bytes());
+  record.set_control_bytes(group.heap.control_bytes());
+  record.set_granularity_bytes(group.heap.granularity_bytes());
+  record.set_epoch(group.epoch);
+  record.set_abort_word(group.abort_word);
+  record.set_abort_reason(group.abort_reason);
+  if (group.abort_rank.has_value()) record.set_abort_rank(*group.abort_rank);
+  for (const auto& [index, set] : group.slabs) fill(index, set, record.add_slabs());
+  record.set_next_slab_index(group.next_slab_index);
+  return record.SerializeAsString();
+}
+
+std::string encode(const Group& group, uint32_t rank, const Gpus& gpus) {
+  const Rank& member = group.ranks[rank];
+  v1::Rank record;
+  record.set_group_id(number(group.id));
+  record.set_rank(rank);
+  record.set_session_id(number(member.session));
+  fill(member.who, record.mutable_process());
+  record.set_gpu_uuid(gpus[static_cast<size_t>(member.gpu)].uuid);
+  record.set_state(state_of(member.state));
+  record.set_may_map(member.may_map);
+  for (const auto& [peer, from] : member.peers) {
+    v1::PeerReport* to = record.add_peers();
+    to->set_rank(from.rank);
+    to->set_reachable(from.reachable);
+    to->set_detail(from.detail);
+  }
+  for (const auto& [key, from] : member.transports) {
+    v1::TransportReport* to = record.add_transports();
+    to->set_peer(from.peer);
+    to->set_transport(from.transport);
+    to->set_usable(from.usable);
+    to->set_provider(from.provider);
+    to->set_detail(from.detail);
+  }
+  return record.SerializeAsString();
+}
+
+std::string encode(const Group& group, const Window& window) {
+  v1::Window record;
+  record.set_group_id(number(group.id));
+  record.set_id(number(window.id));
+  record.set_name(window.name);
+  record.set_generation(window.generation);
+  record.set_size_bytes(window.size_bytes);
+  record.set_placement(placement_of(window.placement));
+  record.set_slab_index(window.place.slab_index);
+  record.set_offset(window.place.offset);
+  record.set_descriptor_offset(window.descriptor_offset);
+  record.mutable_peer_offsets()->Add(window.peer_offsets.begin(), window.peer_offsets.end());
+  for (const bool uses : window.users) record.add_users(uses);
+  return record.SerializeAsString();
+}
+
+std::string encode(SessionId session, const std::string& request_id,
+                   const RequestLog::Entry& answer, uint64_t sequence) {
+  v1::Answer record;
+  record.set_session_id(number(session));
+  record.set_request_id(request_id);
+  record.set_request(answer.request);
+  record.set_sequence(sequence);
+  record.set_code(static_cast<int32_t>(answer.outcome.status.code()));
+  record.set_message(std::string(answer.outcome.status.message()));
+  answer.outcome.status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    (*record.mutable_details())[std::string(url)] = std::string(payload);
+  });
+  record.set_response(answer.outcome.response);
+  return record.SerializeAsString();
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,213 @@
+#include "daemon/state/recorder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/status_macros.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr Milliseconds kRetryPause{100};
+
+}  // namespace
+
+absl::StatusOr<Decoded> Recorder::load(const std::string& driver, const Gpus& gpus,
+                                       NoticeBoard& notices) {
+  CCO_ASSIGN_OR_RETURN(const std::vector<Record> records, ports_.store.load());
+  auto fds = ports_.vault.take_over();
+  CCO_RETURN_IF_ERROR(fds.status());
+  for (const auto& [name, fd] : *fds) vaulted_.insert(name);
+  CCO_ASSIGN_OR_RETURN(Decoded left, decode(records, &*fds, gpus, notices));
+  if (left.facts.incarnation != 0 && left.facts.driver != driver) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state is of the driver '", left.facts.driver, "', and this daemon has opened '",
+        driver, "'. Start it with that driver, or with another state_dir"));
+  }
+  return left;
+}
+
+absl::Status Recorder::restore(Broker& broker, Decoded left, DaemonFacts facts) {
+  broker_ = &broker;
+  last_answer_ = left.last_answer;
+  unsaved_ = std::move(left.changes);
+  broker.restore(std::move(left.state));
+  for (LoggedAnswer& answer : left.answers) {
+    answered_[answer.session].insert(answer.request_id);
+    if (Session* session = broker.session(answer.session); session != nullptr) {
+      session->requests->restore(answer.request_id, std::move(answer.request),
+                                 std::move(answer.outcome));
+    } else {
+      unsaved_.sessions.insert(answer.session);
+    }
+  }
+  for (const std::string& name : vaulted_) {  // Nobody's: put, and not recorded any more.
+    if (left.vault_names.count(name) == 0) ports_.vault.remove(name).IgnoreError();
+  }
+  vaulted_ = std::move(left.vault_names);
+  facts_ = left.facts;
+  facts_.driver = facts.driver;
+  facts_.incarnation = facts.incarnation;
+  if (facts_ != left.facts) {
+    CCO_RETURN_IF_ERROR(ports_.store.commit({{RecordKind::kDaemon, "", encode(facts_)}}));
+  }
+  return save();
+}
+
+absl::Status Recorder::accepting() const {
+  if (failure_.ok()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cco-memd cannot record its state, so nothing new is begun until it can: ",
+                   std::string(failure_.message())));
+}
+
+void Recorder::flush() {
+  absl::Status status = save();
+  if (!status.ok() && failure_.ok()) {
+    ports_.journal.record(Severity::kError, "state_not_recorded",
+                          absl::StrCat("reason=\"", std::string(status.message()), "\""));
+  }
+  if (status.ok() && !failure_.ok()) {
+    ports_.journal.record(Severity::kInfo, "state_recorded_again", "");
+  }
+  failure_ = std::move(status);
+  if (failure_.ok() || stopping_) {
+    const absl::Status recorded = accepting();
+    for (Answer& answer : std::exchange(answers_, {})) answer(recorded);
+  } else if (!std::exchange(retries_, true)) {  // A round is all it takes.
+    ports_.executor.call_at(ports_.executor.now() + kRetryPause, [this] { retries_ = false; });
+  }
+}
+
+absl::Status Recorder::save() {
+  unsaved_.add(broker_->take_changes());
+  DaemonFacts facts = facts_;
+  facts.last_ids = broker_->last_ids();
+  if (unsaved_.empty() && facts == facts_) return absl::OkStatus();
+  CCO_RETURN_IF_ERROR(fill_vault());
+  std::vector<RecordChange> changes = encode_changes();
+  if (facts != facts_) changes.push_back({RecordKind::kDaemon, "", encode(facts)});
+  CCO_RETURN_IF_ERROR(ports_.store.commit(changes));
+  facts_ = facts;
+  clear_vault();
+  for (const SessionId id : unsaved_.sessions) {
+    if (broker_->session(id) == nullptr) answered_.erase(id);
+  }
+  unsaved_ = {};
+  return absl::OkStatus();
+}
+
+const Group* Recorder::group(GroupId id) const {
+  const auto found = broker_->groups().find(id);
+  return found == broker_->groups().end() ? nullptr : found->second.get();
+}
+
+absl::Status Recorder::fill_vault() {
+  const auto put = [&](const std::string& name, const UniqueFd& fd) {
+    if (!fd || vaulted_.count(name) != 0) return absl::OkStatus();
+    CCO_RETURN_IF_ERROR(ports_.vault.put(name, fd));
+    vaulted_.insert(name);
+    return absl::OkStatus();
+  };
+  for (const SessionId id : unsaved_.sessions) {
+    const Session* session = broker_->session(id);
+    if (session != nullptr) CCO_RETURN_IF_ERROR(put(vault_name(id), session->process));
+  }
+  for (const SlabId id : unsaved_.slabs) {
+    const UniqueFd* fd = broker_->slabs().fd(id);
+    if (fd != nullptr) CCO_RETURN_IF_ERROR(put(vault_name(id), *fd));
+  }
+  for (const auto& [id, rank] : unsaved_.ranks) {
+    const Group* found = group(id);
+    if (found == nullptr) continue;
+    CCO_RETURN_IF_ERROR(put(vault_name(id, rank), found->ranks[rank].notice->fd()));
+  }
+  return absl::OkStatus();
+}
+
+// What stays behind if this fails is nobody's, and closed by the next daemon.
+void Recorder::clear_vault() {
+  const auto remove = [&](const std::string& name) {
+    if (vaulted_.erase(name) != 0) ports_.vault.remove(name).IgnoreError();
+  };
+  for (const SessionId id : unsaved_.sessions) {
+    if (broker_->session(id) == nullptr) remove(vault_name(id));
+  }
+  for (const SlabId id : unsaved_.slabs) {
+    if (broker_->slabs().fd(id) == nullptr) remove(vault_name(id));
+  }
+  for (const auto& [id, rank] : unsaved_.ranks) {
+    if (group(id) == nullptr) remove(vault_name(id, rank));
+  }
+}
+
+std::vector<RecordChange> Recorder::encode_changes() {
+  std::vector<RecordChange> changes;
+  const Gpus& gpus = broker_->slabs().gpus();
+  for (const SessionId id : unsaved_.sessions) {
+    const Session* session = broker_->session(id);
+    RecordChange& change = changes.emplace_back(RecordKind::kSession, record_key(id));
+    if (session != nullptr) change.body = encode(*session);
+  }
+  for (const SlabId id : unsaved_.slabs) {
+    const auto slab = broker_->slabs().all().find(id);
+    RecordChange& change = changes.emplace_back(RecordKind::kSlab, record_key(id));
+    if (slab != broker_->slabs().all().end()) change.body = encode(id, slab->second, gpus);
+  }
+  for (const GroupId id : unsaved_.groups) {
+    RecordChange& change = changes.emplace_back(RecordKind::kGroup, record_key(id));
+    if (const Group* found = group(id); found != nullptr) change.body = encode(*found);
+  }
+  for (const auto& [id, rank] : unsaved_.ranks) {
+    RecordChange& change = changes.emplace_back(RecordKind::kRank, record_key(id, rank));
+    if (const Group* found = group(id); found != nullptr) change.body = encode(*found, rank, gpus);
+  }
+  for (const auto& [id, window_id] : unsaved_.windows) {
+    RecordChange& change = changes.emplace_back(RecordKind::kWindow, record_key(id, window_id));
+    const Group* found = group(id);
+    if (found == nullptr) continue;
+    const auto window = found->windows.find(window_id);
+    if (window != found->windows.end()) change.body = encode(*found, window->second);
+  }
+  encode_answers(&changes);
+  return changes;
+}
+
+void Recorder::encode_answers(std::vector<RecordChange>* changes) {
+  for (const auto& [id, request_id] : unsaved_.answers) {
+    const Session* session = broker_->session(id);
+    if (session == nullptr) continue;
+    const RequestLog::Entry* answer = session->requests->find(request_id);
+    RecordChange& change = changes->emplace_back(RecordKind::kAnswer, record_key(id, request_id));
+    if (answer == nullptr || !answer->ended) {
+      answered_[id].erase(request_id);
+      continue;
+    }
+    answered_[id].insert(request_id);
+    change.body = encode(id, request_id, *answer, ++last_answer_);
+  }
+  for (const SessionId id : unsaved_.sessions) {
+    if (broker_->session(id) != nullptr) continue;
+    for (const std::string& request_id : answered_[id]) {
+      changes->emplace_back(RecordKind::kAnswer, record_key(id, request_id));
+    }
+  }
+}
+
+std::map<std::string, BorrowedFd> Recorder::fds() const {
+  std::map<std::string, BorrowedFd> fds;
+  for (const auto& [id, session] : broker_->sessions().all()) {
+    if (session.process) fds.emplace(vault_name(id), session.process);
+  }
+  for (const auto& [id, slab] : broker_->slabs().all()) {
+    fds.emplace(vault_name(id), slab.memory.fd);
+  }
+  for (const auto& [id, group] : broker_->groups()) {
+    for (uint32_t rank = 0; rank < group->size(); ++rank) {
+      fds.emplace(vault_name(id, rank), group->ranks[rank].notice->fd());
+    }
+  }
+  return fds;
+}
+
+}  // namespace cco::memd

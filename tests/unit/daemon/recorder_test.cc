@@ -1,0 +1,355 @@
+// What outlives the daemon: a broker's state through records, and answers that wait for them.
+#include "daemon/state/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/sys/memfd_notice_board.h"
+#include "tests/unit/daemon/fakes.h"
+#include "tests/unit/daemon/kept_fakes.h"
+
+namespace cco::memd {
+namespace {
+
+using ::testing::Test;
+
+// One daemon after another on the same store and vault.
+struct Node {
+  Node(MemoryStore& store, MemoryVault& vault, std::unique_ptr<HostDriver>& driver)
+      : pool(*driver),
+        recorder({executor, store, vault, journal}),
+        broker(Fixture::small_options(), {executor, pool, notices, journal,
+                                          [this] { return absl::StrCat("secret-", ++secrets); }}) {}
+  ~Node() { broker.stop(); }
+
+  absl::Status start() {
+    absl::StatusOr<Decoded> left = recorder.load("host", pool.gpus(), notices);
+    if (!left.ok()) return left.status();
+    losses = left->losses;
+    const uint64_t incarnation = left->facts.incarnation != 0 ? left->facts.incarnation : 77;
+    return recorder.restore(broker, *std::move(left), {"host", incarnation, {}});
+  }
+  void round() {
+    executor.run_posted();
+    recorder.flush();
+  }
+  SessionId attach(int64_t pid) {
+    return broker.open_session({1000, 1000, pid, false}, memfd("process"))->session;
+  }
+  static UniqueFd memfd(const char* name) { return UniqueFd(::memfd_create(name, MFD_CLOEXEC)); }
+
+  ManualExecutor executor;
+  FakePool pool;
+  MemfdNoticeBoard notices;
+  NoJournal journal;
+  Recorder recorder;
+  uint64_t secrets = 0;
+  Broker broker;
+  std::vector<std::string> losses;
+};
+
+class RecorderTest : public Test {
+ protected:
+  std::unique_ptr<HostDriver> driver = *HostDriver::create(4, 64 << 20);
+  MemoryStore store;
+  MemoryVault vault;
+
+  std::unique_ptr<Node> start() {
+    auto node = std::make_unique<Node>(store, vault, driver);
+    const absl::Status status = node->start();
+    EXPECT_TRUE(status.ok()) << status;
+    return node;
+  }
+  GroupId form(Node& node, const std::vector<SessionId>& members) {
+    GroupId group{};
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      JoinRequest request;
+      request.name = "g";
+      request.rank = rank;
+      request.size = static_cast<uint32_t>(members.size());
+      request.gpu_uuid = absl::StrCat("HOST-", rank);
+      node.broker.join(*node.broker.session(members[rank]), request,
+                       [&](absl::StatusOr<JoinResult> result) {
+                         ASSERT_TRUE(result.ok()) << result.status();
+                         group = result->group;
+                       });
+    }
+    return group;
+  }
+  WindowResult window(Node& node, const std::vector<SessionId>& members, GroupId group,
+                      const std::string& name, Placement placement, uint64_t size_bytes) {
+    WindowResult made;
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      WindowRequest request;
+      request.group = group;
+      request.rank = rank;
+      request.name = name;
+      request.size_bytes = size_bytes;
+      request.placement = placement;
+      if (placement == Placement::kExternal) {
+        const GpuMemory memory = *driver->allocate(0, 1 << 20, MemoryKind::kData);
+        request.allocation_bytes = 1 << 20;
+        request.offer = *node.broker.desk().take_offer(members[rank], *driver->export_fd(memory));
+      }
+      node.broker.create_window(*node.broker.session(members[rank]), request,
+                                [&](absl::StatusOr<WindowResult> result) {
+                                  ASSERT_TRUE(result.ok()) << result.status();
+                                  made = *result;
+                                });
+    }
+    return made;
+  }
+};
+
+// Goal    a daemon goes on with all that another knew: the records of the two are the same.
+// Method  a group with windows of every placement, some given up, a rank that left, a report of
+//         each kind, an answer; then a second daemon whose records are all written anew.
+TEST_F(RecorderTest, StateIsTheSameAfterwards) {
+  std::vector<SessionId> members;
+  GroupId group{};
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 3; ++pid) members.push_back(node->attach(pid));
+    group = form(*node, members);
+    window(*node, members, group, "heap", Placement::kHeap, 5000);
+    const WindowResult gone = window(*node, members, group, "gone", Placement::kHeap, 3 << 20);
+    window(*node, members, group, "control", Placement::kControl, 512);
+    window(*node, members, group, "external", Placement::kExternal, 4096);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(node->broker
+                      .destroy_window(*node->broker.session(members[rank]), group, rank,
+                                      gone.window, gone.generation)
+                      .ok());
+    }
+    Session& first = *node->broker.session(members[0]);
+    ASSERT_TRUE(node->broker.report_peers(first, group, 0, {{1, true, "self-test"}}).ok());
+    ASSERT_TRUE(
+        node->broker.report_transports(first, group, 0, {{1, "sdma", true, "host", "detail"}})
+            .ok());
+    ASSERT_TRUE(first.requests->begin("id", "what", [](const Outcome&) {}));
+    first.requests->end("id", {absl::AbortedError("why"), ""});
+    node->broker.note_answer(members[0], "id");
+    ASSERT_TRUE(node->broker.leave(*node->broker.session(members[2]), group, 2).ok());
+    node->round();
+  }
+  const auto before = store.records;
+  EXPECT_EQ(store.count(RecordKind::kWindow), 3u);
+  const auto node = start();
+  EXPECT_EQ(store.records, before);
+  EXPECT_TRUE(node->losses.empty());
+  Changes all;
+  for (const auto& [id, session] : node->broker.sessions().all()) all.sessions.insert(id);
+  for (const auto& [id, slab] : node->broker.slabs().all()) all.slabs.insert(id);
+  EXPECT_EQ(all.sessions.size(), 3u);
+  EXPECT_EQ(all.slabs.size(), store.count(RecordKind::kSlab));
+  // Each kind of record, made anew.
+  const Group& restored = *node->broker.groups().at(group);
+  EXPECT_EQ(encode(restored), (before.at({RecordKind::kGroup, record_key(group)})));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(encode(restored, rank, node->pool.gpus()),
+              (before.at({RecordKind::kRank, record_key(group, rank)})));
+  }
+  for (const auto& [id, kept] : restored.windows) {
+    EXPECT_EQ(encode(restored, kept), (before.at({RecordKind::kWindow, record_key(group, id)})));
+  }
+  for (const auto& [id, slab] : node->broker.slabs().all()) {
+    EXPECT_EQ(encode(id, slab, node->pool.gpus()),
+              (before.at({RecordKind::kSlab, record_key(id)})));
+  }
+  for (const auto& [id, session] : node->broker.sessions().all()) {
+    EXPECT_EQ(encode(session), (before.at({RecordKind::kSession, record_key(id)})));
+  }
+  // The room that is taken stays taken, and the rest can be used: nothing overlaps.
+  EXPECT_EQ(node->broker.session(members[0])->state, SessionState::kAway);
+  std::string answer;
+  EXPECT_FALSE(
+      node->broker.session(members[0])->requests->begin("id", "what", [&](const Outcome& outcome) {
+        answer = std::string(outcome.status.message());
+      }));
+  EXPECT_EQ(answer, "why");
+}
+
+// Goal    a session comes back with its token, and as the same process alone.
+TEST_F(RecorderTest, SessionsComeBack) {
+  std::string token;
+  SessionId id{};
+  {
+    const auto node = start();
+    const auto welcome = node->broker.open_session({1000, 1000, 5, false}, Node::memfd("p"));
+    token = welcome->token;
+    id = welcome->session;
+    node->round();
+  }
+  const auto node = start();
+  const Identity who{1000, 1000, 5, false};
+  EXPECT_EQ(node->broker.resume_session(token, {1000, 1000, 6, false}).status().code(),
+            absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(node->broker.resume_session(token, {1001, 1000, 5, false}).status().code(),
+            absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(node->broker.resume_session("another", who).status().code(),
+            absl::StatusCode::kUnauthenticated);
+  const auto back = node->broker.resume_session(token, who);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->session, id);
+  EXPECT_EQ(node->broker.resume_session(token, who).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  // Ids are not used again.
+  EXPECT_GT(number(node->attach(7)), number(id));
+}
+
+// Goal    what ends while no daemon runs is cleaned up by the next: records, descriptors, memory.
+TEST_F(RecorderTest, NothingIsLeftOfTheDead) {
+  std::vector<SessionId> members;
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
+    const GroupId group = form(*node, members);
+    window(*node, members, group, "w", Placement::kHeap, 5000);
+    node->round();
+  }
+  vault.fds.emplace("slab-999", Node::memfd("put, and killed before the commit"));
+  const auto node = start();
+  EXPECT_EQ(vault.fds.count("slab-999"), 0u);
+  EXPECT_GT(vault.fds.size(), 4u);
+  for (const SessionId id : members) node->broker.process_exited(id);
+  node->round();
+  EXPECT_TRUE(vault.fds.empty());
+  for (const RecordKind kind : {RecordKind::kSession, RecordKind::kGroup, RecordKind::kRank,
+                                RecordKind::kWindow, RecordKind::kSlab, RecordKind::kAnswer}) {
+    EXPECT_EQ(store.count(kind), 0u) << static_cast<int>(kind);
+  }
+  EXPECT_EQ(store.count(RecordKind::kDaemon), 1u);
+}
+
+// Goal    answers leave after what they promise is recorded; while that does not work nothing new
+//         is begun, and afterwards they leave.
+TEST_F(RecorderTest, AnswersWait) {
+  const auto node = start();
+  std::vector<std::string> sent;
+  const auto post = [&](const std::string& name) {
+    node->recorder.post([&sent, name](const absl::Status& recorded) {
+      sent.push_back(absl::StrCat(name, recorded.ok() ? "" : " failed"));
+    });
+  };
+  node->attach(1);
+  post("first");
+  EXPECT_TRUE(sent.empty());
+  node->round();
+  EXPECT_EQ(sent, std::vector<std::string>{"first"});
+  for (absl::Status* broken : {&store.failure, &vault.failure}) {
+    sent.clear();
+    *broken = absl::ResourceExhaustedError("no space left");
+    node->attach(2);
+    post("second");
+    node->round();
+    node->round();
+    EXPECT_TRUE(sent.empty());
+    EXPECT_EQ(node->recorder.accepting().code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(std::string(node->recorder.accepting().message()).find("no space left"),
+              std::string::npos);
+    EXPECT_EQ(node->executor.timer_count(), 1u);  // It will be tried again without a client.
+    *broken = absl::OkStatus();
+    node->executor.advance(Milliseconds(1000));
+    node->round();
+    EXPECT_EQ(sent, std::vector<std::string>{"second"});
+    EXPECT_TRUE(node->recorder.accepting().ok());
+    EXPECT_EQ(store.count(RecordKind::kSession), node->broker.sessions().size());
+  }
+  sent.clear();
+  store.failure = absl::UnavailableError("disk gone");
+  node->attach(4);
+  post("last");
+  node->round();
+  node->recorder.stop();
+  node->round();
+  EXPECT_EQ(sent, std::vector<std::string>{"last failed"});
+}
+
+// Goal    a round without changes writes nothing.
+TEST_F(RecorderTest, QuietRoundsWriteNothing) {
+  const auto node = start();
+  node->attach(1);
+  node->round();
+  const int commits = store.commits;
+  node->round();
+  EXPECT_EQ(store.commits, commits);
+}
+
+// Goal    descriptors or GPUs that have gone cost what needs them, and that is said.
+TEST_F(RecorderTest, LossesAreSaid) {
+  std::vector<SessionId> members;
+  GroupId group{};
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
+    group = form(*node, members);
+    node->round();
+  }
+  const auto records = store.records;
+  std::map<std::string, UniqueFd> none;
+  std::swap(vault.fds, none);
+  {
+    const auto node = start();
+    EXPECT_EQ(node->losses.size(), 3u);  // Two slabs, and the group.
+    EXPECT_NE(node->broker.groups().at(group)->abort_word, 0u);
+    EXPECT_EQ(node->broker.slabs().size(), 0u);
+    EXPECT_EQ(store.count(RecordKind::kSlab), 0u);
+  }
+  store.records = records;
+  std::swap(vault.fds, none);
+  driver = *HostDriver::create(1, 64 << 20);  // HOST-1 is gone.
+  const auto node = start();
+  EXPECT_EQ(node->losses.size(), 2u);
+  EXPECT_TRUE(node->broker.groups().empty());
+  EXPECT_EQ(store.count(RecordKind::kGroup), 0u);
+  EXPECT_EQ(store.count(RecordKind::kRank), 0u);
+  EXPECT_EQ(store.count(RecordKind::kSlab), 0u);
+  EXPECT_EQ(vault.fds.size(), 2u);  // The processes.
+}
+
+// Goal    records that contradict each other are refused, and not touched.
+// Method  every record taken away, and every one cut short, one at a time.
+TEST_F(RecorderTest, ContradictionsAreRefused) {
+  {
+    const auto node = start();
+    std::vector<SessionId> members{node->attach(1), node->attach(2)};
+    const GroupId group = form(*node, members);
+    window(*node, members, group, "w", Placement::kHeap, 5000);
+    node->round();
+  }
+  const auto whole = store.records;
+  int refused = 0;
+  for (const auto& [key, body] : whole) {
+    for (const bool cut : {false, true}) {
+      store.records = whole;
+      if (cut) {
+        store.records[key] = body.substr(0, body.size() - 1);
+      } else {
+        store.records.erase(key);
+      }
+      const auto damaged = store.records;
+      Node node(store, vault, driver);
+      const absl::Status status = node.start();
+      if (status.ok()) continue;  // A window fewer contradicts nothing.
+      ++refused;
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+      EXPECT_NE(std::string(status.message()).find("move the state folder away"),
+                std::string::npos);
+      EXPECT_EQ(store.records, damaged);
+    }
+  }
+  EXPECT_GE(refused, 14);
+}
+
+// Goal    a state of another driver is refused, and not touched.
+TEST_F(RecorderTest, AnotherDriversStateIsRefused) {
+  start()->round();
+  const auto before = store.records;
+  Node node(store, vault, driver);
+  const auto left = node.recorder.load("cuda", node.pool.gpus(), node.notices);
+  EXPECT_EQ(left.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store.records, before);
+}
+
+}  // namespace
+}  // namespace cco::memd

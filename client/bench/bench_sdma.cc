@@ -1,5 +1,10 @@
 // cco-bench sdma: copies by a copy engine, beside a plain stream copy; a put with its signal from
 // kernel to kernel, beside one by loads and stores; and how many messages an engine takes.
+//
+// What the times of copies contain: between two marks of one stream, a kernel that starts, posts
+// `count` copies, sees that the last one has landed, and ends; the baseline has between the same
+// marks as many copies of the stream, which the CPU has asked for. One copy at a time shows all
+// that a kernel waits; several in flight show whether the engine keeps copies close together.
 #include "absl/strings/str_cat.h"
 #include "cco/device/abi_sdma.h"
 #include "client/base/status_macros.h"
@@ -12,6 +17,7 @@ namespace {
 constexpr uint64_t kDeadlineNs = 20'000'000'000;
 constexpr double kCopyTarget = 0.97;
 constexpr uint64_t kCopyTargetAt = 256 << 20;
+constexpr uint64_t kInFlight = 4;
 constexpr uint64_t kPingBytes = 4 << 10;
 constexpr double kPingTargetUs = 12;
 constexpr uint64_t kMessageBytes = 64;
@@ -41,9 +47,10 @@ Operation engine_operation(Rank& rank, const Sdma& sdma, const Copy& copy, GpuFu
     CCO_ASSIGN_OR_RETURN(const double elapsed_us,
                          run_kernel(rank, absl::StrCat("sdma_", name_of(copy.direction)), [&] {
                            return launch(rank.stream(), function, sdma.launch, rank.comm(),
-                                         copy.window, copy.peer, kQueue, copy.destination_offset,
-                                         copy.source_offset, copy.bytes, copy.count, kDeadlineNs,
-                                         rank.results().device_address());
+                                         copy.window, copy.peer, kQueue,
+                                         uint32_t{copy.direction == Direction::kGet},
+                                         copy.destination_offset, copy.source_offset, copy.bytes,
+                                         copy.count, kDeadlineNs, rank.results().device_address());
                          }));
     return elapsed_us / static_cast<double>(copy.count);
   };
@@ -51,9 +58,8 @@ Operation engine_operation(Rank& rank, const Sdma& sdma, const Copy& copy, GpuFu
 
 absl::StatusOr<std::vector<Contestant>> contestants_of(Rank& rank, const Sdma& sdma,
                                                        const Copy& copy) {
-  const bool puts = copy.direction == Direction::kPut;
   CCO_ASSIGN_OR_RETURN(const GpuFunction function,
-                       rank.context().load(kernels::sdma_bench(), puts ? "sdma_put" : "sdma_get"));
+                       rank.context().load(kernels::sdma_bench(), "sdma_copy"));
   return std::vector<Contestant>{{"cco", engine_operation(rank, sdma, copy, function)},
                                  {"stream copy", stream_operation(rank, copy, [&rank, copy] {
                                     return rank.stream().copy(copy.destination, copy.source,
@@ -87,6 +93,27 @@ absl::Status measure_copies(Context& context, Rank& rank, const Sdma& sdma,
       }
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status measure_in_flight(Context& context, Rank& rank, const Sdma& sdma,
+                               const std::string& provider, const Window& window) {
+  const uint64_t bytes = max_bytes_of(context);
+  CCO_ASSIGN_OR_RETURN(Copy copy, make_copy(rank, window, Direction::kPut, bytes, bytes));
+  copy.count = kInFlight;
+  CCO_ASSIGN_OR_RETURN(const std::vector<Contestant> contestants, contestants_of(rank, sdma, copy));
+  const Subject subject{"sdma",
+                        absl::StrCat("each of ", kInFlight, " puts in flight, ", provider),
+                        bytes,
+                        rank.size(),
+                        sdma.launch.blocks,
+                        sdma.launch.threads};
+  CCO_ASSIGN_OR_RETURN(const std::vector<double> ratios,
+                       compare(context, rank, copy, subject, contestants));
+  if (bytes != kCopyTargetAt || context.is_host()) return absl::OkStatus();
+  context.results.note(absl::StrCat("sdma ", kInFlight, " puts of 256 MiB in flight by ", provider,
+                                    ", of as many stream copies"),
+                       ratios[0], "");
   return absl::OkStatus();
 }
 
@@ -175,6 +202,7 @@ absl::Status measure(Context& context, Rank& rank, const Sdma& sdma) {
                        rank.create_window(2 * max_bytes_of(context), "copies"));
   if (rank.rank() == 0) {
     CCO_RETURN_IF_ERROR(measure_copies(context, rank, sdma, provider, window));
+    CCO_RETURN_IF_ERROR(measure_in_flight(context, rank, sdma, provider, window));
     CCO_RETURN_IF_ERROR(measure_messages(context, rank, sdma, provider, window));
   }
   CCO_RETURN_IF_ERROR(rank.barrier());

@@ -11,36 +11,21 @@ CCO_DEVICE void store_result(uint64_t* result, WaitResult outcome) {
 
 }  // namespace
 
-/// `count` times Sdma::put() of `bytes` of the own window at source_offset to `peer`'s at offset;
-/// ends when all of them have landed.
-CCO_KERNEL void sdma_put(DeviceComm comm, Window window, uint32_t peer, uint32_t queue,
-                         uint64_t offset, uint64_t source_offset, uint64_t bytes, uint64_t count,
-                         uint64_t deadline_ns, uint64_t* result) {
+/// `count` times, without waiting between: Sdma::put() of `bytes` of the own window at
+/// source_offset to `peer`'s at offset; or, if `gets`, Sdma::get() of `peer`'s window at
+/// source_offset to the own at offset. Ends when all of them have landed.
+CCO_KERNEL void sdma_copy(DeviceComm comm, Window window, uint32_t peer, uint32_t queue,
+                          uint32_t gets, uint64_t offset, uint64_t source_offset, uint64_t bytes,
+                          uint64_t count, uint64_t deadline_ns, uint64_t* result) {
   const BlockCoop block;
   const Sdma sdma(comm);
   const Deadline deadline = Deadline::after(comm, deadline_ns);
+  const Place to = at(window, offset);
+  const Place from = at(window, source_offset);
   WaitResult outcome{WaitStatus::kArrived, kNoRank};
   for (uint64_t i = 0; i < count && outcome.status == WaitStatus::kArrived; ++i) {
-    outcome = sdma.put(block, peer, at(window, offset), at(window, source_offset), bytes, queue,
-                       deadline);
-  }
-  if (outcome.status == WaitStatus::kArrived) {
-    outcome = sdma.quiet_queue(block, peer, queue, deadline);
-  }
-  store_result(result, outcome);
-}
-
-/// The same with Sdma::get(), of `peer`'s window at source_offset to the own at offset.
-CCO_KERNEL void sdma_get(DeviceComm comm, Window window, uint32_t peer, uint32_t queue,
-                         uint64_t offset, uint64_t source_offset, uint64_t bytes, uint64_t count,
-                         uint64_t deadline_ns, uint64_t* result) {
-  const BlockCoop block;
-  const Sdma sdma(comm);
-  const Deadline deadline = Deadline::after(comm, deadline_ns);
-  WaitResult outcome{WaitStatus::kArrived, kNoRank};
-  for (uint64_t i = 0; i < count && outcome.status == WaitStatus::kArrived; ++i) {
-    outcome = sdma.get(block, peer, at(window, source_offset), at(window, offset), bytes, queue,
-                       deadline);
+    outcome = gets != 0 ? sdma.get(block, peer, from, to, bytes, queue, deadline)
+                        : sdma.put(block, peer, to, from, bytes, queue, deadline);
   }
   if (outcome.status == WaitStatus::kArrived) {
     outcome = sdma.quiet_queue(block, peer, queue, deadline);
@@ -94,6 +79,6 @@ CCO_KERNEL void lsa_ping_pong(DeviceComm comm, Window window, uint32_t peer, uin
   store_result(result, outcome);
 }
 
-CCO_KERNEL_TABLE(sdma_bench, sdma_put, sdma_get, sdma_ping_pong, lsa_ping_pong);
+CCO_KERNEL_TABLE(sdma_bench, sdma_copy, sdma_ping_pong, lsa_ping_pong);
 
 }  // namespace cco::device

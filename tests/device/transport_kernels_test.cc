@@ -67,20 +67,18 @@ TEST_P(SdmaKernels, CopiesHaveLanded) {
   EmulatedTransports transports(with(GetParam(), ""));
   for (const uint64_t count : {1, 20}) {
     constexpr uint64_t kBytes = 10001;
-    fill(transports.node().data(0) + kFrom, kBytes, count);
-    uint64_t result = kNotWritten;
-    launch(sdma_bench(), "sdma_put", HostLaunch{1, 3, 0}, transports.comm(0),
-           transports.node().window(0), 1u, 1u, kTo, kFrom, kBytes, count, kLongNs, &result);
-    EXPECT_EQ(result, 0u);
-    EXPECT_EQ(
-        std::memcmp(transports.node().data(1) + kTo, transports.node().data(0) + kFrom, kBytes), 0);
-    fill(transports.node().data(1) + kFrom, kBytes, 100 + count);
-    result = kNotWritten;
-    launch(sdma_bench(), "sdma_get", HostLaunch{1, 3, 0}, transports.comm(0),
-           transports.node().window(0), 1u, 1u, kTo, kFrom, kBytes, count, kLongNs, &result);
-    EXPECT_EQ(result, 0u);
-    EXPECT_EQ(
-        std::memcmp(transports.node().data(0) + kTo, transports.node().data(1) + kFrom, kBytes), 0);
+    for (const uint32_t gets : {0u, 1u}) {
+      const uint32_t from = gets, to = 1 - gets;
+      fill(transports.node().data(from) + kFrom, kBytes, 100 * gets + count);
+      uint64_t result = kNotWritten;
+      launch(sdma_bench(), "sdma_copy", HostLaunch{1, 3, 0}, transports.comm(0),
+             transports.node().window(0), 1u, 1u, gets, kTo, kFrom, kBytes, count, kLongNs,
+             &result);
+      EXPECT_EQ(result, 0u);
+      EXPECT_EQ(std::memcmp(transports.node().data(to) + kTo, transports.node().data(from) + kFrom,
+                            kBytes),
+                0);
+    }
   }
 }
 

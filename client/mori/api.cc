@@ -55,11 +55,6 @@ Register& living() {
   return living;
 }
 
-absl::Status require(const void* pointer, const char* name) {
-  if (pointer != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
-}
-
 }  // namespace
 }  // namespace cco::compat
 
@@ -126,9 +121,9 @@ int ccoMemImport(ccoComm* comm, void* externalPtr, size_t size, void** ptr) {
 int ccoWindowRegister(ccoComm* comm, size_t size, ccoWindow_t* win, void** localPtr) {
   return compat::guarded(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(compat::living().check(comm));
-    CCO_RETURN_IF_ERROR(compat::require(win, "win"));
-    CCO_RETURN_IF_ERROR(compat::require(localPtr, "localPtr"));
-    CCO_ASSIGN_OR_RETURN(*win, comm->create_window(size, localPtr));
+    absl::Status mine = compat::require(win, "win");
+    mine.Update(compat::require(localPtr, "localPtr"));
+    CCO_ASSIGN_OR_RETURN(*win, comm->create_window(mine, size, localPtr));
     return absl::OkStatus();
   });
 }
@@ -136,8 +131,7 @@ int ccoWindowRegister(ccoComm* comm, size_t size, ccoWindow_t* win, void** local
 int ccoWindowRegister(ccoComm* comm, void* ptr, size_t size, ccoWindow_t* win) {
   return compat::guarded(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(compat::living().check(comm));
-    CCO_RETURN_IF_ERROR(compat::require(win, "win"));
-    CCO_ASSIGN_OR_RETURN(*win, comm->register_window(ptr, size));
+    CCO_ASSIGN_OR_RETURN(*win, comm->register_window(compat::require(win, "win"), ptr, size));
     return absl::OkStatus();
   });
 }
@@ -146,10 +140,15 @@ int ccoWindowRegister(ccoComm* comm, void* externalPtr, size_t size, ccoWindow_t
                       void** localPtr) {
   return compat::guarded(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(compat::living().check(comm));
-    CCO_RETURN_IF_ERROR(compat::require(win, "win"));
-    CCO_RETURN_IF_ERROR(compat::require(localPtr, "localPtr"));
-    CCO_ASSIGN_OR_RETURN(void* const local, comm->import(externalPtr, size));
-    const absl::StatusOr<ccoWindow_t> made = comm->register_window(local, size);
+    absl::Status mine = compat::require(win, "win");
+    mine.Update(compat::require(localPtr, "localPtr"));
+    void* local = nullptr;
+    if (mine.ok()) {
+      const absl::StatusOr<void*> imported = comm->import(externalPtr, size);
+      if (imported.ok()) local = *imported;
+      mine = imported.status();
+    }
+    const absl::StatusOr<ccoWindow_t> made = comm->register_window(mine, local, size);
     if (!made.ok()) {
       CCO_RETURN_IF_ERROR(comm->free(local));
       return made.status();
@@ -185,9 +184,9 @@ int ccoDevCommCreate(ccoComm* comm, const ccoDevCommRequirements* requirements,
                      ccoDevComm* devComm) {
   return compat::guarded(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(compat::living().check(comm));
-    CCO_RETURN_IF_ERROR(compat::require(requirements, "requirements"));
-    CCO_RETURN_IF_ERROR(compat::require(devComm, "devComm"));
-    CCO_ASSIGN_OR_RETURN(*devComm, comm->create_dev_comm(*requirements));
+    absl::Status mine = compat::require(requirements, "requirements");
+    mine.Update(compat::require(devComm, "devComm"));
+    CCO_ASSIGN_OR_RETURN(*devComm, comm->create_dev_comm(mine, requirements));
     return absl::OkStatus();
   });
 }

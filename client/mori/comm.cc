@@ -69,6 +69,12 @@ Comm::~Comm() {
   blocks_.clear();
 }
 
+absl::Status Comm::agree(const absl::Status& mine) {
+  const std::string text(mine.message());
+  const absl::Status agreed = from_client(group_.agree(text.c_str(), kTimeoutMs));
+  return mine.ok() ? agreed : mine;
+}
+
 absl::Status Comm::check_room(uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   uint64_t used_bytes = 0;
@@ -122,7 +128,10 @@ absl::Status Comm::free(void* pointer) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ccoWindow_t> Comm::create_window(size_t size_bytes, void** local) {
+absl::StatusOr<ccoWindow_t> Comm::create_window(absl::Status mine, size_t size_bytes,
+                                                void** local) {
+  if (size_bytes == 0) mine.Update(absl::InvalidArgumentError("a window of 0 bytes"));
+  CCO_RETURN_IF_ERROR(agree(mine));
   Block block;
   ::cco::Window::Options options;
   options.size_bytes = size_bytes;
@@ -174,13 +183,12 @@ void Comm::unclaim(void* pointer) {
   if (found->second.freed) ended = blocks_.extract(found);
 }
 
-absl::StatusOr<::cco::Window> Comm::offer(const Block& block, size_t size_bytes) {
+absl::StatusOr<::cco::Window> Comm::offer(const Block& block, BorrowedFd fd, size_t size_bytes) {
   ::cco::Window window;
   if (block.piece == nullptr) {  // Its window is there still, on every rank.
     CCO_RETURN_IF_ERROR(from_client(group_.barrier(kTimeoutMs)));
     return window;
   }
-  CCO_ASSIGN_OR_RETURN(const UniqueFd fd, block.piece->export_fd());
   ::cco::Window::Options options;
   options.size_bytes = size_bytes;
   options.timeout_ms = kTimeoutMs;
@@ -197,11 +205,18 @@ absl::StatusOr<::cco::Window> Comm::offer(const Block& block, size_t size_bytes)
   return window;
 }
 
-absl::StatusOr<ccoWindow_t> Comm::register_window(void* pointer, size_t size_bytes) {
-  CCO_ASSIGN_OR_RETURN(const Block* const block, claim(pointer, size_bytes));
-  absl::StatusOr<::cco::Window> own = offer(*block, size_bytes);
-  absl::StatusOr<ccoWindow_t> window =
-      own.ok() ? publish(pointer, *std::move(own), size_bytes) : own.status();
+absl::StatusOr<ccoWindow_t> Comm::register_window(const absl::Status& mine, void* pointer,
+                                                  size_t size_bytes) {
+  const absl::StatusOr<Block*> block = mine.ok() ? claim(pointer, size_bytes) : mine;
+  if (!block.ok()) return agree(block.status());
+  const auto make = [&]() -> absl::StatusOr<ccoWindow_t> {
+    absl::StatusOr<UniqueFd> fd =
+        (*block)->piece == nullptr ? UniqueFd() : (*block)->piece->export_fd();
+    CCO_RETURN_IF_ERROR(agree(fd.status()));
+    CCO_ASSIGN_OR_RETURN(::cco::Window own, offer(**block, *fd, size_bytes));
+    return publish(pointer, std::move(own), size_bytes);
+  };
+  absl::StatusOr<ccoWindow_t> window = make();
   if (!window.ok()) unclaim(pointer);
   return window;
 }

@@ -29,14 +29,18 @@ class Comm {
   absl::StatusOr<void*> import(const void* pointer, size_t size_bytes);
   absl::Status free(void* pointer);
 
-  absl::StatusOr<mori::cco::ccoWindow_t> create_window(size_t size_bytes, void** local);
-  absl::StatusOr<mori::cco::ccoWindow_t> register_window(void* pointer, size_t size_bytes);
+  // Collective, as create_dev_comm(). `mine`: what is wrong with this rank's call so far; it takes
+  // part nevertheless, so that the other ranks do not wait for it, and all hear of it.
+  absl::StatusOr<mori::cco::ccoWindow_t> create_window(absl::Status mine, size_t size_bytes,
+                                                       void** local);
+  absl::StatusOr<mori::cco::ccoWindow_t> register_window(const absl::Status& mine, void* pointer,
+                                                         size_t size_bytes);
   absl::Status deregister(mori::cco::ccoWindow_t window);
   /// Null: see ccoGetPeerPtr().
   void* peer_pointer(const void* local, int world_rank);
 
   absl::StatusOr<mori::cco::ccoDevComm> create_dev_comm(
-      const mori::cco::ccoDevCommRequirements& given);
+      const absl::Status& mine, const mori::cco::ccoDevCommRequirements* given);
   absl::Status destroy_dev_comm(const mori::cco::ccoDevComm& dev_comm);
   absl::StatusOr<mori::cco::ccoDevComm*> copy_to_device(const mori::cco::ccoDevComm& dev_comm);
   /// False: no copy of this communicator.
@@ -68,12 +72,14 @@ class Comm {
   };
 
   absl::Status attach(const mori::cco::ccoUniqueId& id, int size, int rank, size_t slot_bytes);
+  /// OK: every rank can go on. Else `mine`, or the first rank's that can not.
+  absl::Status agree(const absl::Status& mine);
   void* keep(std::unique_ptr<LocalPiece> piece);
   absl::Status check_room(uint64_t size_bytes);
   /// The block of `pointer`, marked as registered.
   absl::StatusOr<Block*> claim(void* pointer, size_t size_bytes);
   void unclaim(void* pointer);
-  absl::StatusOr<::cco::Window> offer(const Block& block, size_t size_bytes);
+  absl::StatusOr<::cco::Window> offer(const Block& block, BorrowedFd fd, size_t size_bytes);
   absl::StatusOr<mori::cco::ccoWindow_t> publish(void* pointer, ::cco::Window own,
                                                  size_t size_bytes);
 

@@ -61,9 +61,12 @@ absl::StatusOr<cco_comm*> Comm::create_native(const Requirements& wanted) {
   return made;
 }
 
-absl::StatusOr<ccoDevComm> Comm::create_dev_comm(const ccoDevCommRequirements& given) {
-  CCO_ASSIGN_OR_RETURN(const Requirements wanted,
-                       read_requirements(given, info_.lsa_size != info_.size));
+absl::StatusOr<ccoDevComm> Comm::create_dev_comm(const absl::Status& mine,
+                                                 const ccoDevCommRequirements* given) {
+  const absl::StatusOr<Requirements> read =
+      mine.ok() ? read_requirements(*given, info_.lsa_size != info_.size) : mine;
+  CCO_RETURN_IF_ERROR(agree(read.status()));
+  const Requirements& wanted = *read;
   DevComm made;
   CCO_ASSIGN_OR_RETURN(cco_comm* const comm, create_native(wanted));
   made.comm = ::cco::detail::Owner<cco_comm, cco_comm_destroy>(comm);
@@ -81,7 +84,7 @@ absl::StatusOr<ccoDevComm> Comm::create_dev_comm(const ccoDevCommRequirements& g
     for (const uint64_t address : made.placed) arena_->remove(address);
     return result;
   }
-  assign_resources(given);
+  assign_resources(*given);
   dev_comms_[result->native.generation] = std::move(made);
   return result;
 }

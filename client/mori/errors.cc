@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "absl/strings/str_format.h"
+
 namespace cco::compat {
 namespace {
 
@@ -15,6 +17,11 @@ std::string& text_of_this_thread() {
 absl::Status from_client(cco_status status) {
   if (status == CCO_OK) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(status), cco_error_message());
+}
+
+absl::Status require(const void* pointer, const char* name) {
+  if (pointer != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("%s is null", name));
 }
 
 void record(const char* function, std::string_view text) noexcept {

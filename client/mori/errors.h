@@ -13,6 +13,9 @@ namespace cco::compat {
 /// What the last call into libcco_client on this thread returned, as a Status.
 absl::Status from_client(cco_status status);
 
+/// INVALID_ARGUMENT, with the parameter's name, if it is null.
+absl::Status require(const void* pointer, const char* name);
+
 /// Keeps the text for this thread's ccoGetLastErrorText().
 void record(const char* function, std::string_view text) noexcept;
 const char* last_error_text() noexcept;

@@ -298,6 +298,15 @@ cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms) {
   });
 }
 
+cco_status cco_group_agree(cco_group* group, const char* problem, uint32_t timeout_ms) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(const std::chrono::milliseconds timeout,
+                         Client::collective_timeout(timeout_ms));
+    return found->barrier(timeout, problem == nullptr ? "" : problem);
+  });
+}
+
 cco_status cco_group_check(cco_group* group) {
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));

@@ -15,6 +15,8 @@ namespace {
 
 using Stub = v1::MemdService::Stub;
 
+constexpr size_t kMostProblemBytes = 1024;  // What the daemon takes.
+
 absl::Status check_answer(const v1::JoinGroupResponse& answer, const Group::Options& asked) {
   const bool sound =
       answer.members_size() == static_cast<int>(asked.size) && answer.lsa_size() >= 1 &&
@@ -145,17 +147,19 @@ absl::StatusOr<Gate::Pass> Group::take_turn() {
       "unnamed window): make such calls one after the other, in the same order on every rank");
 }
 
-absl::Status Group::barrier(std::chrono::milliseconds timeout) {
+absl::Status Group::barrier(std::chrono::milliseconds timeout, const std::string& problem) {
   CCO_ASSIGN_OR_RETURN(const Gate::Pass turn, take_turn());
-  return barrier_in_turn(turn, timeout);
+  return barrier_in_turn(turn, timeout, problem);
 }
 
-absl::Status Group::barrier_in_turn(const Gate::Pass& turn, std::chrono::milliseconds timeout) {
+absl::Status Group::barrier_in_turn(const Gate::Pass& turn, std::chrono::milliseconds timeout,
+                                    const std::string& problem) {
   CCO_ASSERT(turn);
   v1::BarrierRequest request;
   request.set_group_id(topology_.group_id);
   request.set_rank(topology_.rank);
   request.set_sequence(barrier_count_);
+  request.set_problem(problem.substr(0, kMostProblemBytes));
   v1::BarrierResponse answer;
   CCO_RETURN_IF_ERROR(
       client_->call_collective(&Stub::Barrier, std::move(request), &answer, timeout));

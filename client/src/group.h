@@ -80,11 +80,13 @@ class Group {
   /// Calls that are matched by their order among a rank's calls: one at a time.
   /// FAILED_PRECONDITION: another thread is in one.
   absl::StatusOr<Gate::Pass> take_turn();
-  absl::Status barrier_in_turn(const Gate::Pass& turn, std::chrono::milliseconds timeout);
+  absl::Status barrier_in_turn(const Gate::Pass& turn, std::chrono::milliseconds timeout,
+                               const std::string& problem = "");
   /// How many unnamed windows this rank has made; read and changed in turn only.
   uint64_t& unnamed_count(const Gate::Pass& turn);
 
-  absl::Status barrier(std::chrono::milliseconds timeout);
+  /// `problem`: why this rank can not go on, for all; empty: it can.
+  absl::Status barrier(std::chrono::milliseconds timeout, const std::string& problem = "");
 
   /// ABORTED with the cause and the rank, once the group is out of order.
   absl::Status check() const;

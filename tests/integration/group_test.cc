@@ -47,6 +47,27 @@ TEST_F(GroupTest, RankTwice) {
   EXPECT_TRUE(succeeded(on_threads(2, [&](uint32_t rank) { return groups[rank].barrier(); })[0]));
 }
 
+// Goal    ranks agree to go on, or all hear from the one that can not, in the same order as
+// barriers. Method  three ranks; no problem, a problem of one longer than what counts, and a
+// barrier.
+TEST_F(GroupTest, Agree) {
+  const Client client = attach();
+  const std::vector<Group> groups = form_group(client, "job", 3);
+  const std::string reason = "no memory" + std::string(2000, '.');
+  const auto agree = [&](const char* problem_of_rank_1) {
+    return on_threads(3, [&](uint32_t rank) {
+      return groups[rank].agree(rank == 1 ? problem_of_rank_1 : nullptr);
+    });
+  };
+  EXPECT_TRUE(all_succeeded(agree(nullptr)));
+  for (const Outcome& outcome : agree(reason.c_str())) {
+    EXPECT_TRUE(refused(outcome, CCO_FAILED_PRECONDITION, {"rank 1 can not go on: no memory..."}));
+    EXPECT_EQ(outcome.rank, 1);
+  }
+  EXPECT_TRUE(all_succeeded(agree("")));
+  EXPECT_TRUE(all_succeeded(on_threads(3, [&](uint32_t rank) { return groups[rank].barrier(); })));
+}
+
 // Goal    ranks, sizes, names and slots out of range are refused at once, and named.
 // Method  one call for each.
 TEST_F(GroupTest, OutOfRange) {

@@ -225,7 +225,7 @@ TEST_F(HostTest, WrongArguments) {
     EXPECT_TRUE(refused(ccoMemAlloc(self.comm, 1, nullptr), "ptr"));
     EXPECT_TRUE(refused(ccoMemImport(self.comm, nullptr, 1, &pointer), "externalPtr"));
     EXPECT_TRUE(refused(ccoMemImport(self.comm, &id, 16, &pointer), "memfd"));
-    EXPECT_TRUE(refused(ccoWindowRegister(self.comm, 0, &window, &pointer), "size_bytes"));
+    EXPECT_TRUE(refused(ccoWindowRegister(self.comm, 0, &window, &pointer), "0 bytes"));
     EXPECT_TRUE(refused(ccoWindowRegister(self.comm, 16, nullptr, &pointer), "win"));
     EXPECT_TRUE(refused(ccoWindowRegister(self.comm, 16, &window, nullptr), "localPtr"));
     EXPECT_TRUE(refused(ccoWindowRegister(self.comm, &id, 16, &window), "is not what"));
@@ -245,6 +245,45 @@ TEST_F(HostTest, WrongArguments) {
     EXPECT_EQ(ccoGetPeerPtr(self.comm, pointer, 1), nullptr) << "no such rank";
     EXPECT_EQ(ccoGetPeerPtr(self.comm, pointer, -1), nullptr) << "no such rank";
     EXPECT_EQ(ccoGetPeerPtr(self.comm, static_cast<char*>(pointer) + 65536, 0), nullptr);
+  });
+}
+
+// Goal    a rank whose arguments make no sense does not keep the others waiting: all get -1 at
+// once,
+//         with its number and reason, and can go on.
+// Method  rank 1 of three makes each collective call wrongly, the others rightly; then all rightly.
+TEST_F(HostTest, OneRankRefuses) {
+  run(3, [](const Rank& self) {
+    const bool wrong = self.rank == 1;
+    const auto told = [&](int result, const char* reason) {
+      if (result == 0) return ::testing::AssertionFailure() << "succeeded";
+      if (wrong) return refused(result, reason);
+      return refused(result, std::string("rank 1 can not go on: ") + reason);
+    };
+    void* memory = nullptr;
+    CCO_ASSERT_OK(ccoMemAlloc(self.comm, 65536, &memory));
+    ccoWindow_t window = nullptr;
+    void* local = nullptr;
+    int own = 0;
+    EXPECT_TRUE(told(ccoWindowRegister(self.comm, wrong ? &own : memory, 4096, &window),
+                     wrong ? "is not what" : "0x"));
+    EXPECT_TRUE(told(ccoWindowRegister(self.comm, memory, wrong ? 65537 : 4096, &window), "65537"));
+    EXPECT_TRUE(told(ccoWindowRegister(self.comm, memory, 4096, wrong ? nullptr : &window), "win"));
+    EXPECT_TRUE(told(ccoWindowRegister(self.comm, wrong ? 0 : 4096, &window, &local),
+                     "a window of 0 bytes"));
+    EXPECT_TRUE(
+        told(ccoWindowRegister(self.comm, 4096, &window, wrong ? nullptr : &local), "localPtr"));
+    EXPECT_TRUE(told(
+        ccoWindowRegister(self.comm, wrong ? static_cast<void*>(&own) : memory, 4, &window, &local),
+        wrong ? "memfd" : "0x"));
+    ccoDevCommRequirements requirements = CCO_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    if (wrong) requirements.barrierCount = -3;
+    ccoDevComm dev_comm{};
+    EXPECT_TRUE(told(ccoDevCommCreate(self.comm, &requirements, &dev_comm), "barrierCount"));
+    EXPECT_EQ(window, nullptr);
+    EXPECT_EQ(local, nullptr);
+    CCO_ASSERT_OK(ccoWindowRegister(self.comm, memory, 4096, &window));
+    exchange_marks(window, static_cast<char*>(memory), self.rank, self.size, self.comm);
   });
 }
 

@@ -225,6 +225,13 @@ CCO_API cco_status cco_group_get_info(cco_group* group, cco_group_info* info);
 /* Waits for all ranks. Collective; does not wait for kernels. timeout_ms 0: one minute. */
 CCO_API cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms);
 
+/* A barrier before a call that needs something of every rank: `problem` is null or empty if this
+ * rank can go on, else a text that says why not (its first 1024 bytes count). Collective, matched
+ * with cco_group_barrier(). Without it, ranks that go on would wait for one that can not.
+ *
+ * CCO_FAILED_PRECONDITION  a rank can not go on: on every rank, with its text and its number */
+CCO_API cco_status cco_group_agree(cco_group* group, const char* problem, uint32_t timeout_ms);
+
 /* CCO_OK while all is well, else CCO_ABORTED with the cause. Reads a word of shared memory: cheap,
  * and needs no traffic to notice a lost peer. */
 CCO_API cco_status cco_group_check(cco_group* group);

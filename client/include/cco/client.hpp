@@ -125,6 +125,10 @@ class Group {
   [[nodiscard]] cco_status barrier(uint32_t timeout_ms = 0) const {
     return cco_group_barrier(get(), timeout_ms);
   }
+  /// A barrier that fails on all if a rank has a `problem`; see cco_group_agree().
+  [[nodiscard]] cco_status agree(const char* problem, uint32_t timeout_ms = 0) const {
+    return cco_group_agree(get(), problem, timeout_ms);
+  }
   /// CCO_ABORTED once a rank is lost or somebody aborted. Cheap.
   [[nodiscard]] cco_status check() const { return cco_group_check(get()); }
   /// Ends the group's calls and device waits, on every rank, for good.

@@ -279,6 +279,29 @@ TEST(BrokerGroups, BarrierMatchesBySequence) {
   EXPECT_TRUE(first->ok() && second->ok());
 }
 
+// Goal    a barrier to which ranks come with a problem gives all of them the first rank's, and the
+//         next one is as any other. A text of excessive length is refused, as it is kept.
+TEST(BrokerGroups, BarrierWithProblems) {
+  Fixture f;
+  std::vector<SessionId> members;
+  const GroupId group = f.form(3, &members);
+  const auto come = [&](uint32_t rank, const std::string& problem) {
+    return f.barrier(members[rank], group, rank, 0, Milliseconds(0), problem);
+  };
+  EXPECT_EQ(come(0, std::string(1025, 'x'))->status().code(), absl::StatusCode::kInvalidArgument);
+  const auto last = come(2, "no memory");
+  const auto first = come(0, "");
+  const auto second = come(1, std::string(1024, 'x'));
+  for (const auto& answer : {first, second, last}) {
+    EXPECT_EQ(answer->status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(text(answer->status()), HasSubstr("rank 1 can not go on: xxx"));
+    EXPECT_EQ(rank_of(answer->status()), 1u);
+  }
+  const auto again = come(0, ""), meets = come(1, "");
+  EXPECT_TRUE(come(2, "")->ok());
+  EXPECT_TRUE(again->ok() && meets->ok());
+}
+
 // Goal    a stopping daemon answers everybody.
 TEST(BrokerGroups, StopAnswersEverybody) {
   Fixture f;

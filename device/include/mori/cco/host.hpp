@@ -6,7 +6,8 @@
 //
 // Calls of one communicator may come from several threads, but for the collective ones (C): every
 // rank makes those in the same order, one at a time. A collective call that waits for a rank for
-// five minutes (ccoBarrierAll: an hour) fails, and one that waits for a lost rank fails at once.
+// five minutes (ccoBarrierAll: an hour) fails, and one that waits for a lost rank fails at once. A
+// rank whose arguments make no sense takes part: all ranks get -1, and its number and reason.
 #pragma once
 
 #include "mori/cco/types.hpp"

@@ -53,6 +53,8 @@ absl::Status bench_barrier(Context& context);
 absl::Status bench_put(Context& context);
 absl::Status bench_get(Context& context);
 absl::Status bench_signal(Context& context);
+absl::Status bench_barrier_trials(Context& context);
+absl::Status bench_peer_loss(Context& context);
 absl::Status bench_tdm(Context& context);
 absl::Status bench_sdma(Context& context);
 absl::Status bench_gda(Context& context);
@@ -61,6 +63,9 @@ absl::Status bench_mix(Context& context);
 /// A process of bench_attach; talks to it on its standard input.
 int attach_worker(const std::string& socket, uint32_t index, uint32_t ranks, uint32_t windows,
                   const std::string& group);
+
+/// The process of bench_peer_loss that is killed.
+int peer_loss_victim(const std::string& socket, const std::string& group);
 
 absl::StatusOr<v1::GetNodeResponse> get_node(Context& context);
 

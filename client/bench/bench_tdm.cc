@@ -147,7 +147,10 @@ absl::Status bench_tdm(Context& context) {
                                    "host threads have no data mover");
     return measure_blocks(context, 1, false);
   }
-  CCO_ASSIGN_OR_RETURN(GpuContext* const gpu, context.gpus->context(0));
+  const uint32_t ranks = pair_of(context);
+  const int32_t own =  // A process opens no GPU but its ranks'.
+      device_of(context.place, ranks, context.place.process * ranks, *context.gpus);
+  CCO_ASSIGN_OR_RETURN(GpuContext* const gpu, context.gpus->context(own));
   if (context.settings.blocks != 0) return measure_blocks(context, context.settings.blocks, true);
   CCO_RETURN_IF_ERROR(measure_blocks(context, gpu->multiprocessor_count(), false));
   return measure_blocks(context, kFewBlocks, true);

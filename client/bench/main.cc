@@ -27,6 +27,7 @@ constexpr Benchmark kBenchmarks[] = {
      cco::bench::bench_window},
     {"barrier", "the LSA barrier, beside release/acquire and relaxed flags",
      cco::bench::bench_barrier},
+    {"barrier_trials", "temporary: ways to build the barrier", cco::bench::bench_barrier_trials},
     {"put", "put between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_put},
     {"get", "get between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_get},
     {"signal", "signal and wait between two ranks, there and back", cco::bench::bench_signal},
@@ -35,6 +36,8 @@ constexpr Benchmark kBenchmarks[] = {
      cco::bench::bench_sdma},
     {"gda", "posts to NICs and to the proxy, beside bare stores and a flag ring",
      cco::bench::bench_gda},
+    {"peer_loss", "a process is killed while another one's kernel waits for it",
+     cco::bench::bench_peer_loss},
     {"mix", "one kernel that uses all transports at once, verified", cco::bench::bench_mix},
 };
 
@@ -169,6 +172,8 @@ int main(int argc, char** argv) {
   CLI::App* worker_command = app.add_subcommand("attach-worker")->group("");
   worker_command->add_option("--index", worker.index);
   worker_command->add_option("--group", worker.group);
+  CLI::App* victim_command = app.add_subcommand("peer-loss-victim")->group("");
+  victim_command->add_option("--group", worker.group);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -177,6 +182,9 @@ int main(int argc, char** argv) {
   if (worker_command->parsed()) {
     return cco::bench::attach_worker(context.settings.socket, worker.index, context.settings.ranks,
                                      context.settings.windows, worker.group);
+  }
+  if (victim_command->parsed()) {
+    return cco::bench::peer_loss_victim(context.settings.socket, worker.group);
   }
   std::vector<const Benchmark*> chosen;
   for (const auto& [subcommand, benchmark] : subcommands) {

@@ -142,7 +142,18 @@ CCO_KERNEL void ping_pong(DeviceComm comm, uint32_t peer, uint32_t signal, uint6
   store_result(result, outcome);
 }
 
+/// One LsaBarrier::sync() on barrier 0; `begun` says that it has begun.
+CCO_KERNEL void wait_noted(DeviceComm comm, uint64_t deadline_ns, uint64_t* begun,
+                           uint64_t* result) {
+  const BlockCoop block;
+  const Deadline deadline = Deadline::after(comm, deadline_ns);
+  LsaBarrier<BlockCoop> session(block, comm, 0);
+  session.arrive();
+  if (block.is_leader()) store_relaxed_system(begun, uint64_t{1});
+  store_result(result, session.wait(deadline));
+}
+
 CCO_KERNEL_TABLE(bench, copy_bare, lsa_put, lsa_get, barrier, barrier_release_acquire,
-                 flags_relaxed, ping_pong);
+                 flags_relaxed, ping_pong, wait_noted);
 
 }  // namespace cco::device

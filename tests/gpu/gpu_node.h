@@ -1,5 +1,7 @@
 // A daemon and a client on the driver under test, $CCO_TEST_DRIVER or host, and ranks on them:
-// threads of this process with a stream each, so that one GPU is enough.
+// threads of this process with a stream each, so that one GPU is enough. Under a launcher
+// (`ccoctl run -n 2 -- conformance_test`) the daemon is the one that runs already, and the
+// processes share out the ranks of each group, so that each can have a GPU of its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,14 +29,18 @@ inline absl::StatusOr<std::unique_ptr<GpuDriver>> open_test_driver() {
 class GpuNode {
  public:
   GpuNode() {
-    driver_ = *open_test_driver();
-    daemon_ = std::make_unique<EmbeddedDaemon>(*driver_);
+    place_ = *find_place("gpu-test");
     Client::Options client;
-    client.socket_path = daemon_->socket_path().c_str();
+    if (place_.process_count == 1) {
+      driver_ = *open_test_driver();
+      daemon_ = std::make_unique<EmbeddedDaemon>(*driver_);
+      client.socket_path = daemon_->socket_path().c_str();
+    }
     or_throw(Client::create(client, &client_));
     gpus_ = *GpuSet::open(client_);
   }
 
+  /// Not under a launcher.
   const std::string& socket_path() const { return daemon_->socket_path(); }
   GpuSet& gpus() { return *gpus_; }
   bool is_host() const { return gpus_->is_host(); }
@@ -44,14 +50,15 @@ class GpuNode {
   /// Runs `body(rank)` as `count` ranks of a fresh group, whose options are `plan`'s.
   template <typename Body>
   void run(uint32_t count, Rank::Plan plan, Body body) {
-    Place place;
-    place.job = "gpu-test-" + std::to_string(++groups_);
-    const absl::Status status = run_ranks(place, count, [&](uint32_t rank) -> absl::Status {
+    ASSERT_EQ(count % place_.process_count, 0u) << "processes, each with as many ranks";
+    const uint32_t here = count / place_.process_count;
+    const std::string group = place_.job + "-" + std::to_string(++groups_);
+    const absl::Status status = run_ranks(place_, here, [&](uint32_t rank) -> absl::Status {
       Rank::Plan mine = plan;
       mine.rank = rank;
       mine.size = count;
-      mine.device = static_cast<int32_t>(rank % gpus_->gpus().size());
-      mine.group = place.job;
+      mine.device = device_of(place_, here, rank, *gpus_);
+      mine.group = group;
       CCO_ASSIGN_OR_RETURN(std::unique_ptr<Rank> joined, Rank::join(client_, *gpus_, mine));
       return body(*joined);
     });
@@ -59,11 +66,12 @@ class GpuNode {
   }
 
  private:
+  Place place_;
   std::unique_ptr<GpuDriver> driver_;
   std::unique_ptr<EmbeddedDaemon> daemon_;
   Client client_;
   std::unique_ptr<GpuSet> gpus_;
-  int groups_ = 0;
+  inline static int groups_ = 0;  ///< Of all nodes: under a launcher they are on one daemon.
 };
 
 inline std::vector<uint8_t> read_window(Rank& rank, const Window& window, uint64_t bytes) {

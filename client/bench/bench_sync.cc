@@ -177,6 +177,7 @@ absl::Status bench_barrier(Context& context) {
 }
 
 absl::Status bench_barrier_trials(Context& context) {
+  if (context.is_host() && context.settings.threads == 0) return absl::OkStatus();  // Slow there.
   const SyncShape shape = shape_of(context);
   Rank::Plan plan;
   plan.comm.barrier_count = (2 + static_cast<uint32_t>(std::size(kTrials))) * shape.launch.blocks;

@@ -109,10 +109,11 @@ INSTANTIATE_TEST_SUITE_P(Providers, GdaKernels, ::testing::Values("mlx5", "bnxt"
                          name_of);
 
 // Goal    posts that are timed have arrived when the kernel ends, and the time of posting is told.
-// Method  posts flushed at the end and each; then by four lanes with bytes of their own.
+// Method  posts flushed at the end, each, and each between looks at the clock; then by four lanes
+//         with bytes of their own.
 TEST_P(GdaKernels, PutsHaveArrived) {
   EmulatedTransports transports(with("", GetParam()));
-  for (const uint32_t flush_each : {0u, 1u}) {
+  for (const uint32_t flush_each : {0u, 1u, 2u}) {
     constexpr uint64_t kBytes = 24, kCount = 10;
     fill(transports.node().data(0) + kFrom, kBytes, flush_each);
     uint64_t result = kNotWritten, elapsed = kNotWritten;

@@ -3,10 +3,11 @@
 // They are not meant to survive the machine: with it, what they describe is gone. So a commit waits
 // for no disk (synchronous=NORMAL in WAL mode): it is in the kernel's hands when it returns, after
 // some 20 us for one record and 0.6 ms for a hundred. The disk is waited for only when the log is
-// folded into the file, once in 256 pages of log: after a loss of power the file can then still be
+// folded into the file, once in 256 pages of log, which can take 20 ms and more on a busy disk, and
+// no time on tmpfs: the right place for state_dir. After a loss of power the file can then still be
 // read, and its boot id tells that all of it is void. synchronous=OFF would never wait, but leave a
-// file that may be damaged, and a daemon that refuses to start after each loss of power. A
-// state_dir on tmpfs is never waited for.
+// file that may be damaged, and a daemon that refuses to start. To open 1,100 records takes 1.5 ms,
+// to load them 0.6 ms.
 //
 // Limit    SQLite takes the log (state.db-wal) up to the first frame whose checksum is wrong, so
 //          damage to the log costs the commits after it, and is not told. Damage to state.db is.

@@ -91,7 +91,7 @@ TEST_F(FaultyDisk, FailedCommitIsTriedAgain) {
   int number = 0, failed = 0;
   ASSERT_TRUE(store->commit(commit_of(number, kLargePart)).ok());
   bool met = true;
-  for (int step = 0; met; step += 1 + step / 8) {
+  for (int step = 0; met; step += 1 + step / 4) {
     const int error = kErrors[++number % std::size(kErrors)];
     const auto commit = commit_of(number, kLargePart);
     disk = {Fault::kError, error, step, false};
@@ -167,7 +167,7 @@ TEST_F(FaultyDisk, KilledAtEachWrite) {
   ASSERT_TRUE(open()->commit(commit_of(0, kLargePart)).ok());
   int number = 0, kills = 0;
   bool killed = true;
-  for (int step = 0; killed; step += 1 + step / 8) {
+  for (int step = 0; killed; step += 1 + step / 4) {
     const int status = wait_for(start_child([&] {
       const auto store = open();
       disk = {Fault::kKill, 0, step, false};

@@ -42,6 +42,8 @@ std::string fault_text(uint64_t result) {
   return absl::StrFormat("self-test, queue %d: %s %s", queue, kSteps[step], kStatuses[status]);
 }
 
+constexpr const char* kOnAnotherNode = "on another node";
+
 std::string tdm_provider(const std::string& arch) {
   if (arch == "sm_90") return "bulk-copy";
   if (arch == "gfx1250") return "tensor";
@@ -98,6 +100,7 @@ void Transports::open_sdma() {
   const Topology& topology = group_.topology();
   Outcome outcome;
   outcome.transport = "sdma";
+  outcome.unconnected = kOnAnotherNode;
   outcome.part = kSdmaPart;
   outcome.peer_faults.resize(topology.size);
   outcome.connected.resize(topology.size);
@@ -118,6 +121,7 @@ void Transports::open_gda() {
   const Topology& topology = group_.topology();
   Outcome outcome;
   outcome.transport = "gda";
+  outcome.unconnected = "not connected, as asked for";
   outcome.part = kGdaPart;
   outcome.peer_faults.resize(topology.size);
   for (uint32_t peer = 0; peer < topology.size; ++peer) {
@@ -181,6 +185,9 @@ void Transports::prove_one(const cco_device_comm& device, Outcome* outcome) {
     if (results[peer] != 0) outcome->peer_faults[peer] = fault_text(results[peer]);
   }
   absl::StrAppend(&outcome->detail, absl::StrFormat("; self-test of all queues %.1f us", *took_us));
+  if (outcome->part == kGdaPart && options_.gda->signal_count == 0) {
+    absl::StrAppend(&outcome->detail, "; signals were not tried, as gda_signal_count is 0");
+  }
 }
 
 absl::StatusOr<double> Transports::run_proof(const Outcome& outcome, const cco_device_comm& device,
@@ -216,11 +223,14 @@ absl::Status Transports::publish() {
     return report;
   };
   const GpuDevice& gpu = group_.client().driver().devices()[group_.device()];
-  for (uint32_t i = 0; i < topology.lsa_size; ++i) {
-    v1::TransportReport* const tdm = add(topology.lsa_first + i, "tdm");
-    tdm->set_usable(true);
+  for (uint32_t peer = 0; peer < topology.size; ++peer) {
+    const bool in_team = peer - topology.lsa_first < topology.lsa_size;
+    v1::TransportReport* const tdm = add(peer, "tdm");
+    tdm->set_usable(in_team);
     tdm->set_provider(tdm_provider(gpu.arch));
-    tdm->set_detail("through shared memory of the kernel's blocks, over the same map as lsa");
+    tdm->set_detail(in_team
+                        ? "through shared memory of the kernel's blocks, over the same map as lsa"
+                        : kOnAnotherNode);
   }
   for (const Outcome& outcome : outcomes_) {
     for (uint32_t peer = 0; peer < topology.size; ++peer) {
@@ -229,7 +239,7 @@ absl::Status Transports::publish() {
       report->set_usable(found && outcome.connected[peer] && outcome.peer_faults[peer].empty());
       report->set_provider(outcome.provider);
       report->set_detail(!found                     ? outcome.detail
-                         : !outcome.connected[peer] ? "not connected, as asked for"
+                         : !outcome.connected[peer] ? outcome.unconnected
                          : outcome.peer_faults[peer].empty()
                              ? outcome.detail
                              : outcome.peer_faults[peer] + " (" + outcome.detail + ")");

@@ -53,6 +53,7 @@ class Transports {
     GpuFunction proof;
     std::vector<std::string> peer_faults;  // By world rank; empty: sound.
     std::vector<bool> connected;           // By world rank.
+    std::string unconnected;               // Why the others are not.
   };
 
   Transports(Group& group, const Window& words, const CommOptions& options,

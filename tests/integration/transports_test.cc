@@ -181,6 +181,7 @@ TEST_F(TransportsTest, EveryPairIsShown) {
     for (int peer = 0; peer < 4; ++peer) {
       const bool near = rank / 2 == peer / 2;
       const bool rail = !near && rank % 2 == peer % 2;
+      EXPECT_EQ(rows.at({rank, peer, "lsa"}), near ? "load/store" : "none") << rank << peer;
       EXPECT_EQ(rows.at({rank, peer, "sdma"}), near ? "copy-engine" : "none") << rank << peer;
       EXPECT_EQ(rows.at({rank, peer, "tdm"}), near ? "host" : "none") << rank << peer;
       EXPECT_EQ(rows.at({rank, peer, "gda"}), rail ? "bnxt" : "none") << rank << peer;
@@ -195,7 +196,20 @@ TEST_F(TransportsTest, EveryPairIsShown) {
   EXPECT_EQ(pairs, 64u);
   EXPECT_NE(json.find("software NIC in the format of bnxt"), std::string::npos);
   EXPECT_NE(json.find("not connected, as asked for"), std::string::npos);
+  EXPECT_NE(json.find("on another node: this group's nodes have 2 ranks"), std::string::npos);
   EXPECT_NE(json.find("self-test of all queues"), std::string::npos);
+  EXPECT_EQ(json.find("signals were not tried"), std::string::npos);
+}
+
+// Goal    what the self-test has left out is shown: a signal, where there is none to try.
+TEST_F(TransportsTest, WhatWasNotTriedIsShown) {
+  const Client client = attach();
+  Team team(client, 2);
+  Comm::Options options = both("host", "proxy");
+  options.gda_signal_count = 0;
+  ASSERT_TRUE(all_succeeded(team.make_comms(options)));
+  const std::string text = ccoctl(daemon->socket_path(), {"transports"});
+  EXPECT_NE(text.find("signals were not tried, as gda_signal_count is 0"), std::string::npos);
 }
 
 // Goal    a transport that one rank cannot have is an error on all: there it says what was tried,
@@ -341,6 +355,9 @@ TEST_F(TransportsTest, FailuresAreToldToTheHost) {
     } else {
       EXPECT_EQ(Sdma(device).put(ThreadCoop{}, 1, place, place, 8, 0, deadline).status,
                 WaitStatus::kArrived);
+      const device::WaitResult quiet = Sdma(device).quiet(ThreadCoop{}, 1, deadline);
+      EXPECT_EQ(quiet.status, WaitStatus::kFailed) << name;
+      EXPECT_EQ(quiet.rank, 1u) << name;
     }
     const Stopwatch time;
     cco_status status = CCO_OK;

@@ -53,19 +53,26 @@ int take_fds(msghdr& message, UniqueFd* first) {
   return count;
 }
 
+absl::Status send_parts(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
+                        std::string_view payload, std::optional<BorrowedFd> fd) {
+  payload = payload.substr(0, kMaxPayloadBytes);
+  const Header header{kFdFrameMagic, static_cast<uint16_t>(type), 0, static_cast<uint32_t>(code),
+                      static_cast<uint32_t>(payload.size())};
+  return send_datagram(socket, {reinterpret_cast<const char*>(&header), sizeof header}, payload,
+                       fd);
+}
+
 }  // namespace
 
-absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
-                        std::string_view payload, const UniqueFd* fd) {
-  payload = payload.substr(0, kMaxPayloadBytes);
-  Header header{kFdFrameMagic, static_cast<uint16_t>(type), 0, static_cast<uint32_t>(code),
-                static_cast<uint32_t>(payload.size())};
-  iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(payload.data()), payload.size()}};
+absl::Status send_datagram(BorrowedFd socket, std::string_view head, std::string_view body,
+                           std::optional<BorrowedFd> fd) {
+  iovec parts[2] = {{const_cast<char*>(head.data()), head.size()},
+                    {const_cast<char*>(body.data()), body.size()}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd != nullptr) {
+  if (fd.has_value()) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     cmsghdr* part = CMSG_FIRSTHDR(&message);
@@ -80,10 +87,21 @@ absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode co
     sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return absl::OkStatus();
-  const std::string text = absl::StrCat("send on the fd channel: ", std::strerror(errno));
+  const std::string text = absl::StrCat("send on a Unix socket: ", std::strerror(errno));
   if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS)
     return absl::ResourceExhaustedError(text);
   return absl::UnavailableError(text);
+}
+
+absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
+                        std::string_view payload, const UniqueFd* fd) {
+  return send_parts(socket, type, code, payload,
+                    fd == nullptr ? std::nullopt : std::optional<BorrowedFd>(*fd));
+}
+
+absl::Status send_frame(BorrowedFd socket, FdFrameType type, std::string_view payload,
+                        BorrowedFd fd) {
+  return send_parts(socket, type, absl::StatusCode::kOk, payload, fd);
 }
 
 absl::StatusOr<FdFrame> receive_frame(BorrowedFd socket) {

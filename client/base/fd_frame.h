@@ -11,10 +11,20 @@
 //   text      for CreateWindow's external memory
 //
 // The connection is the session's life line: when it ends, the daemon takes the session for lost.
+//
+// The daemon and its keeper (daemon/keeper) speak in the same frames. A keeper serves daemons of
+// other versions than its own, so these never change their meaning:
+//
+//   daemon              keeper
+//                       kReady {limit u64}, or code and text       once, when it was connected
+//   kKeep {name} + fd   nothing                                    instead of an older one
+//   kDrop {name}        nothing
+//   kList {}            kKept {name} + fd for each, then kListEnd
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,9 +37,15 @@ enum class FdFrameType : uint16_t {
   kHello = 1,
   kRedeem = 2,
   kOffer = 3,
+  kKeep = 33,
+  kDrop = 34,
+  kList = 35,
   kWelcome = 129,
   kGrant = 130,
   kOffered = 131,
+  kReady = 161,
+  kKept = 162,
+  kListEnd = 163,
 };
 
 inline constexpr uint32_t kFdFrameMagic = 0x314f4343;  // "CCO1"
@@ -49,6 +65,12 @@ struct FdFrame {
 /// RESOURCE_EXHAUSTED: no room.
 absl::Status send_frame(BorrowedFd socket, FdFrameType type, absl::StatusCode code,
                         std::string_view payload, const UniqueFd* fd = nullptr);
+absl::Status send_frame(BorrowedFd socket, FdFrameType type, std::string_view payload,
+                        BorrowedFd fd);
+
+/// Sends one datagram, `head` and then `body`, as send_frame() does.
+absl::Status send_datagram(BorrowedFd socket, std::string_view head, std::string_view body,
+                           std::optional<BorrowedFd> fd);
 
 /// Takes one frame that is ready, or waits for one on a blocking socket.
 /// UNAVAILABLE        end of stream, or nothing ready on a non-blocking socket (message "would

@@ -72,6 +72,8 @@ absl::Status remove_stale(const std::string& path, int type) {
   return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : failure("remove the stale socket", path);
 }
 
+}  // namespace
+
 absl::StatusOr<UniqueFd> listen_on(const std::string& path, int type,
                                    const ListenerOptions& options) {
   CCO_RETURN_IF_ERROR(remove_stale(path, type));
@@ -96,8 +98,6 @@ absl::StatusOr<UniqueFd> listen_on(const std::string& path, int type,
   if (::listen(fd.get(), kBacklog) != 0) return failure("listen on", path);
   return fd;
 }
-
-}  // namespace
 
 absl::StatusOr<Listeners> Listeners::create(const ListenerOptions& options) {
   CCO_RETURN_IF_ERROR(check_socket_path(options.socket_path));

@@ -16,6 +16,11 @@ struct ListenerOptions {
   int64_t gid = -1;  ///< Owner of both; < 0: the process's own.
 };
 
+/// A non-blocking listening socket at `path`, with the mode and group of `options`. A stale socket
+/// is replaced; the caller holds a lock that keeps others from doing the same.
+absl::StatusOr<UniqueFd> listen_on(const std::string& path, int type,
+                                   const ListenerOptions& options);
+
 /// Removes what it made when it goes.
 class Listeners {
  public:

@@ -1,6 +1,7 @@
 # The libraries this project stands on, as Debian 12 and Ubuntu 24.04 package them.
 #
 # cco::grpc_tools   gRPC, Protobuf and Abseil for cco-memd and ccoctl: static with CCO_STATIC
+# cco::absl_tools   Abseil alone, likewise
 # cco_grpc_shared, cco_grpc_static  the same by name, for libcco_client.so: see client/src
 # cco::sqlite       SQLite and zlib (checksums), for what cco-memd keeps on disk: static with CCO_STATIC
 # cco::log          spdlog, header-only (there is no static archive)
@@ -44,6 +45,9 @@ add_library(cco_grpc_static INTERFACE)
 target_link_libraries(cco_grpc_static INTERFACE
   -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group Threads::Threads)
 target_link_options(cco_grpc_static INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+add_library(cco_absl_static INTERFACE)
+target_link_libraries(cco_absl_static INTERFACE -Wl,--start-group ${absl_archives} -Wl,--end-group Threads::Threads)
+target_link_options(cco_absl_static INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 
 find_library(CCO_ABSL_BASE_SHARED libabsl_base.so REQUIRED)
 get_filename_component(absl_folder ${CCO_ABSL_BASE_SHARED} DIRECTORY)
@@ -51,6 +55,8 @@ file(GLOB absl_shared ${absl_folder}/libabsl_*.so)
 add_library(cco_grpc_shared INTERFACE)
 target_link_libraries(cco_grpc_shared INTERFACE
   grpc++_unsecure grpc_unsecure gpr protobuf -Wl,--as-needed ${absl_shared} Threads::Threads)
+add_library(cco_absl_shared INTERFACE)
+target_link_libraries(cco_absl_shared INTERFACE -Wl,--as-needed ${absl_shared} Threads::Threads)
 
 add_library(cco_log INTERFACE)
 target_compile_definitions(cco_log INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
@@ -59,8 +65,10 @@ add_library(cco::log ALIAS cco_log)
 
 if(CCO_STATIC)
   add_library(cco::grpc_tools ALIAS cco_grpc_static)
+  add_library(cco::absl_tools ALIAS cco_absl_static)
 else()
   add_library(cco::grpc_tools ALIAS cco_grpc_shared)
+  add_library(cco::absl_tools ALIAS cco_absl_shared)
 endif()
 
 find_package(SQLite3 REQUIRED)

@@ -37,6 +37,7 @@ ARROWS = {
                      "device/runtime/gpu_driver.h"],
     "daemon/service": ["absl", "system", "log", "grpc", "protobuf", "proto", "client/base", "daemon/ports",
                        "daemon/core", "daemon/sys", "device/runtime/gpu_driver.h"],  # sys: it serves a socket.
+    "daemon/keeper": ["absl", "system", "client/base"],
     "daemon": ["*"],
     "client/src": ["absl", "system", "grpc", "protobuf", "proto", "client/base", "client/include",
                    "client/include/cco/cco.h", "device/runtime", "device/runtime/gpu_driver.h", "device/transport",

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Goal    what is installed is complete: a program outside the tree builds against it and runs with it.
 # Method  install into a temporary prefix, move it, build the README's first program once by find_package and once by
-#         pkg-config, and run both as four ranks on the installed daemon. Nothing of the build tree may be needed.
+#         pkg-config, and run both as four ranks on the installed daemon; the same for a MORI CCO program. Nothing of
+#         the build tree may be needed.
 set -euo pipefail
 source=$1 build=$2 compiler=$3
 work=$(mktemp -d "${TMPDIR:-/tmp}/cco.XXXXXX")
@@ -30,7 +31,9 @@ done
 library=$(find "$prefix" -name libcco_client.so.0 -print -quit)
 [ -n "$library" ] || fail "not installed: libcco_client.so.0"
 export PKG_CONFIG_PATH=${library%/*}/pkgconfig
-if readelf -d "$prefix"/bin/* "$library" | grep -E 'R(UN)?PATH' | grep -F "$build"; then
+mori=${library%/*}/libcco_mori.so.0
+[ -s "$mori" ] || fail "not installed: libcco_mori.so.0"
+if readelf -d "$prefix"/bin/* "$library" "$mori" | grep -E 'R(UN)?PATH' | grep -F "$build"; then
   fail "a path of the build tree"
 fi
 
@@ -53,11 +56,15 @@ for _ in $(seq 100); do
   kill -0 "$daemon" 2> /dev/null || fail "the installed cco-memd ended"
   read -rt 0.1 <> <(:) || true
 done
-for program in "$work/consumer/first" "$work/by_pkg_config"; do
-  "$prefix/bin/ccoctl" run -n 4 --no-prefix -- "$program" > "$work/output.log" 2>&1 || fail "$program failed"
+expect_passed_right() {  # By the program that the arguments run.
+  "$@" > "$work/output.log" 2>&1 || fail "$* failed"
   for rank in 0 1 2 3; do
-    grep -qx "rank $rank received $(((rank + 3) % 4))" "$work/output.log" || fail "$program: rank $rank did not receive"
+    grep -qx "rank $rank received $(((rank + 3) % 4))" "$work/output.log" || fail "$*: rank $rank did not receive"
   done
+}
+for program in "$work/consumer/first" "$work/by_pkg_config"; do
+  expect_passed_right "$prefix/bin/ccoctl" run -n 4 --no-prefix -- "$program"
 done
+expect_passed_right "$work/consumer/mori"
 "$prefix/bin/ccoctl" run -n 4 -- "$prefix/bin/cco-main-job" --bytes 4097 > "$work/job.log" 2>&1 ||
   fail "the installed main job failed"

@@ -159,6 +159,18 @@ class Broker {
   void review_slabs(Group& group);
   void retire(Group& group);
 
+  /// Soon, as one of the call's waiters may be what has just ended.
+  template <typename Calls>
+  void forget_if_idle(GroupId id, Calls Group::*calls, const typename Calls::key_type& key) {
+    executor_.post([this, id, calls, key] {
+      const auto group = groups_.find(id);
+      if (group == groups_.end()) return;
+      Calls& pending = (*group->second).*calls;
+      const auto call = pending.find(key);
+      if (call != pending.end() && call->second->is_idle()) pending.erase(call);
+    });
+  }
+
   absl::Status check_window(Group& group, const WindowRequest& request) const;
   void place_window(Group& group, const std::string& key);
   void grow_heap(Group& group, const std::string& key);

@@ -125,10 +125,7 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
     const auto forget_if_empty = [this, key] {
       executor_.post([this, key] {
         const auto found = forming_.find(key);
-        if (found != forming_.end() && found->second.call->empty() &&
-            !found->second.call->is_doing()) {
-          forming_.erase(found);
-        }
+        if (found != forming_.end() && found->second.call->is_idle()) forming_.erase(found);
       });
     };
     auto call = std::make_unique<Rendezvous<JoinRequest, JoinResult>>(
@@ -313,18 +310,9 @@ void Broker::barrier(Session& session, BarrierRequest request, Reply<BarrierResu
   const uint64_t sequence = request.sequence;
   std::unique_ptr<BarrierCall>& call = group.barrier_calls[sequence];
   if (call == nullptr) {
-    const auto forget_if_empty = [this, id = group.id, sequence] {
-      executor_.post([this, id, sequence] {
-        const auto found = groups_.find(id);
-        if (found == groups_.end()) return;
-        const auto call = found->second->barrier_calls.find(sequence);
-        if (call != found->second->barrier_calls.end() && call->second->empty()) {
-          found->second->barrier_calls.erase(call);
-        }
-      });
-    };
-    call = std::make_unique<BarrierCall>(executor_, absl::StrCat("barrier #", sequence),
-                                         group.size(), forget_if_empty);
+    call = std::make_unique<BarrierCall>(
+        executor_, absl::StrCat("barrier #", sequence), group.size(),
+        [this, id = group.id, sequence] { forget_if_idle(id, &Group::barrier_calls, sequence); });
   }
   const uint32_t rank = request.rank;
   if (call->has(rank)) {

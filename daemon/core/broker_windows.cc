@@ -105,18 +105,9 @@ void Broker::create_window(Session& session, WindowRequest request, Reply<Window
   const std::string key = what;
   std::unique_ptr<WindowCall>& call = group.window_calls[key];
   if (call == nullptr) {
-    const auto forget_if_empty = [this, id = group.id, key] {
-      executor_.post([this, id, key] {
-        const auto found = groups_.find(id);
-        if (found == groups_.end()) return;
-        const auto call = found->second->window_calls.find(key);
-        if (call != found->second->window_calls.end() && call->second->empty() &&
-            !call->second->is_doing()) {
-          found->second->window_calls.erase(call);
-        }
-      });
-    };
-    call = std::make_unique<WindowCall>(executor_, what, group.size(), forget_if_empty);
+    call = std::make_unique<WindowCall>(executor_, what, group.size(), [this, id = group.id, key] {
+      forget_if_idle(id, &Group::window_calls, key);
+    });
   }
   const uint32_t rank = request.rank;
   if (call->has(rank)) {

@@ -46,6 +46,8 @@ class Rendezvous {
   bool has(uint32_t rank) const { return waiters_[rank].has_value(); }
   bool complete() const { return missing().empty(); }
   bool empty() const { return ranks(true).empty(); }
+  /// Nobody waits, and nothing is being done for those who did.
+  bool is_idle() const { return empty() && !is_doing(); }
   const Args& args(uint32_t rank) const { return waiters_[rank]->args; }
   Args& args(uint32_t rank) { return waiters_[rank]->args; }
 

@@ -4,13 +4,20 @@
 // gRPC cannot carry file descriptors, so they travel here. One message is one datagram: a 16-byte
 // header and up to kMaxPayloadBytes of payload, host byte order (both ends are one machine).
 //
-//   client                                daemon
-//   kHello   {}                        -> kWelcome {token[16], incarnation u64}      opens the
-//   session kRedeem  {ticket[16]}              -> kGrant   {} + fd, or code and text          a
-//   ticket from ExportSlabs kOffer   {} + fd                   -> kOffered {offer[16]}, or code and
-//   text      for CreateWindow's external memory
+//   client                    daemon
+//   kHello {}                 kWelcome {token[16], incarnation u64, resumable u8}
+//                             opens a session
+//   kHello {token[16]}        the same: resumes the session, for the same process only.
+//                             UNAUTHENTICATED: this daemon does not know it
+//   kRedeem {ticket[16]}      kGrant {} + fd: for a ticket from ExportSlabs
+//   kOffer {} + fd            kOffered {offer[16]}: for CreateWindow's external memory
 //
-// The connection is the session's life line: when it ends, the daemon takes the session for lost.
+// Every answer may be a code and a text instead.
+//
+// The connection is the session's life line: when the client ends it, the daemon takes the session
+// for lost. `resumable` 1: this daemon's state outlives it. If the daemon ends the connection, the
+// client should come back with its token and will find the same token and incarnation; tickets and
+// offers are void by then.
 //
 // The daemon and its keeper (daemon/keeper) speak in the same frames. A keeper serves daemons of
 // other versions than its own, so these never change their meaning:

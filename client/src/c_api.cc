@@ -104,7 +104,7 @@ absl::StatusOr<WindowSpec> window_spec(const char* name, const cco_window_option
   return spec;
 }
 
-absl::Status add_external(Client& client, const cco_external_memory& memory, WindowSpec* spec) {
+absl::Status add_external(const cco_external_memory& memory, WindowSpec* spec) {
   if (memory.allocation_offset % kExternalAlignmentBytes != 0 ||
       memory.allocation_offset > memory.allocation_bytes ||
       spec->size_bytes > memory.allocation_bytes - memory.allocation_offset) {
@@ -114,8 +114,8 @@ absl::Status add_external(Client& client, const cco_external_memory& memory, Win
         spec->size_bytes, memory.allocation_offset, memory.allocation_bytes,
         kExternalAlignmentBytes));
   }
-  const UniqueFd fd(::fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
-  if (!fd) {
+  spec->memory.reset(::fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
+  if (!spec->memory) {
     const std::string text = absl::StrFormat("duplicating fd %d of the external memory: %s",
                                              memory.fd, std::strerror(errno));
     return errno == EBADF ? absl::InvalidArgumentError(text) : absl::ResourceExhaustedError(text);
@@ -124,7 +124,6 @@ absl::Status add_external(Client& client, const cco_external_memory& memory, Win
   spec->alignment_bytes = 0;
   spec->allocation_bytes = memory.allocation_bytes;
   spec->allocation_offset = memory.allocation_offset;
-  CCO_ASSIGN_OR_RETURN(spec->offer, client.connection().offer(fd));
   return absl::OkStatus();
 }
 
@@ -340,7 +339,7 @@ cco_status cco_window_register(cco_group* group, const char* name,
     CCO_ASSIGN_OR_RETURN(WindowSpec spec, window_spec(name, options));
     CCO_ASSIGN_OR_RETURN(const cco_external_memory known, read_struct(memory, "memory"));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
-    CCO_RETURN_IF_ERROR(add_external(found->client(), known, &spec));
+    CCO_RETURN_IF_ERROR(add_external(known, &spec));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> made, Window::create(std::move(found), spec));
     return publish(std::move(made), token_of(group), window);
   });

@@ -44,6 +44,12 @@ absl::StatusOr<std::shared_ptr<Client>> Client::create(const std::string& socket
   return client;
 }
 
+Client::~Client() {
+  if (connection_ != nullptr && !silent_.load(std::memory_order_relaxed)) {
+    connection_->come_back_to_end(kFarewell);
+  }
+}
+
 absl::StatusOr<std::chrono::milliseconds> Client::collective_timeout(uint32_t timeout_ms) {
   if (timeout_ms > kMaxTimeoutMs) {
     return absl::InvalidArgumentError(absl::StrCat("timeout_ms is ", timeout_ms, "; it takes 0 to ",

@@ -1,40 +1,43 @@
 #include "client/src/connection.h"
 
-#include <grpcpp/create_channel_posix.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cco/memd/v1/error.pb.h"
 #include "client/base/status_macros.h"
+#include "client/src/fork_guard.h"
 
 namespace cco {
 namespace {
 
 constexpr char kErrorDetailUrl[] = "type.googleapis.com/cco.memd.v1.ErrorDetail";
-constexpr std::chrono::milliseconds kGrace{1000};
-constexpr int kMaxAnswerBytes = 256 << 20;  // ExplainGroup of 1024 ranks is the largest.
+constexpr char kCut[] = "the connection has ended";
+constexpr size_t kWelcomeBytes = kSecretBytes + sizeof(uint64_t) + 1;
 
-absl::StatusCode known_code(int code) {
-  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
-}
+struct Welcome {
+  std::string token;
+  uint64_t incarnation = 0;
+  bool resumable = false;
+};
 
-uint64_t inode_of(int fd) {
-  struct stat facts {};
-  return ::fstat(fd, &facts) == 0 ? facts.st_ino : 0;
-}
-
-void close_if_same(int fd, uint64_t inode) {
-  if (fd >= 0 && inode != 0 && inode_of(fd) == inode) ::close(fd);
+absl::StatusOr<Welcome> parse_welcome(const FdFrame& frame, const std::string& rpc_socket_path) {
+  if (frame.payload.size() != kWelcomeBytes) {
+    return absl::InternalError(
+        absl::StrCat("the welcome of the daemon at ", fd_socket_path(rpc_socket_path), " has ",
+                     frame.payload.size(), " bytes instead of ", kWelcomeBytes,
+                     ": it is no cco-memd, or one of another version"));
+  }
+  Welcome welcome;
+  welcome.token = frame.payload.substr(0, kSecretBytes);
+  std::memcpy(&welcome.incarnation, frame.payload.data() + kSecretBytes,
+              sizeof welcome.incarnation);
+  welcome.resumable = frame.payload.back() != 0;
+  return welcome;
 }
 
 }  // namespace
-
-Connection::~Connection() = default;
 
 absl::StatusOr<std::string> Connection::default_socket_path() {
   const char* path = std::getenv("CCO_SOCKET");
@@ -51,64 +54,59 @@ absl::StatusOr<std::string> Connection::default_socket_path() {
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::open(const std::string& socket_path,
-                                                             std::chrono::milliseconds timeout) {
+                                                             Milliseconds timeout) {
   CCO_RETURN_IF_ERROR(check_not_forked());
   CCO_RETURN_IF_ERROR(check_socket_path(socket_path));
   const Deadline deadline(timeout);
+  Link link;
+  CCO_ASSIGN_OR_RETURN(link.fd, FdChannel::connect(socket_path, timeout, deadline));
+  CCO_ASSIGN_OR_RETURN(const FdFrame frame, link.fd->hello("", deadline));
+  CCO_ASSIGN_OR_RETURN(Welcome welcome, parse_welcome(frame, socket_path));
+  CCO_ASSIGN_OR_RETURN(link.rpc, RpcChannel::connect(socket_path, deadline));
   std::unique_ptr<Connection> connection(new Connection);
   connection->socket_path_ = socket_path;
   connection->timeout_ = timeout;
-  CCO_RETURN_IF_ERROR(connection->open_fd_channel(deadline));
-  CCO_RETURN_IF_ERROR(connection->open_rpc_channel(deadline));
+  connection->token_ = std::move(welcome.token);
+  connection->incarnation_ = welcome.incarnation;
+  connection->resumable_ = welcome.resumable;
+  const std::lock_guard<std::mutex> lock(connection->mutex_);
+  connection->link_ = std::move(link);
   return connection;
 }
 
-absl::Status Connection::open_fd_channel(const Deadline& deadline) {
-  CCO_ASSIGN_OR_RETURN(fd_channel_,
-                       connect_unix(fd_socket_path(socket_path_), SOCK_SEQPACKET, deadline.left()));
-  CCO_ASSIGN_OR_RETURN(const FdFrame welcome,
-                       exchange(FdFrameType::kHello, "", nullptr, FdFrameType::kWelcome, deadline));
-  if (welcome.payload.size() != kSecretBytes + sizeof incarnation_) {
-    return absl::InternalError(absl::StrCat(
-        "the welcome of the daemon at ", fd_socket_path(socket_path_), " has ",
-        welcome.payload.size(), " bytes instead of ", kSecretBytes + sizeof incarnation_,
-        ": it is no cco-memd, or one of another version"));
+absl::StatusOr<Connection::Link> Connection::link() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!ended_.ok()) return ended_;
+  return link_;
+}
+
+absl::Status Connection::carry_out(Attempt attempt, Milliseconds timeout, Milliseconds away) {
+  const Deadline deadline(timeout + kGrace);
+  const Deadline back(std::min(away, timeout + kGrace));
+  Backoff backoff;
+  Milliseconds left = timeout;
+  for (;;) {
+    CCO_ASSIGN_OR_RETURN(const Link used, link());
+    grpc::ClientContext context;
+    context.AddMetadata("cco-session-bin", token_);
+    context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                      gpr_time_from_millis(deadline.left().count(), GPR_TIMESPAN)));
+    absl::Status outcome = finish(attempt(used.rpc->stub(), &context, left), timeout);
+    if (!is_lost(outcome, used)) return outcome;
+    if (!answered_by_daemon(outcome)) outcome = absl::UnavailableError(kCut);
+    CCO_RETURN_IF_ERROR(come_back(used, outcome, &backoff, back));
+    left = std::max(deadline.left() - kGrace, Milliseconds(1));
   }
-  token_ = welcome.payload.substr(0, kSecretBytes);
-  std::memcpy(&incarnation_, welcome.payload.data() + kSecretBytes, sizeof incarnation_);
-  return absl::OkStatus();
 }
 
-absl::Status Connection::open_rpc_channel(const Deadline& deadline) {
-  CCO_ASSIGN_OR_RETURN(UniqueFd socket, connect_unix(socket_path_, SOCK_STREAM, deadline.left()));
-  CCO_RETURN_IF_ERROR(arm_fork_guard());
-  rpc_fd_ = socket.get();
-  rpc_inode_ = inode_of(rpc_fd_);
-  fork_registration_ = std::make_unique<ForkRegistration>(this);
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-  stub_ = v1::MemdService::NewStub(
-      grpc::CreateCustomInsecureChannelFromFd("cco-memd", socket.release(), arguments));
-  return absl::OkStatus();
-}
-
-void Connection::prepare(grpc::ClientContext* context, std::chrono::milliseconds timeout) const {
-  context->AddMetadata("cco-session-bin", token_);
-  context->set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                   gpr_time_from_millis((timeout + kGrace).count(), GPR_TIMESPAN)));
-}
-
-absl::Status Connection::finish(const grpc::Status& status,
-                                std::chrono::milliseconds timeout) const {
+absl::Status Connection::finish(const grpc::Status& status, Milliseconds timeout) const {
   if (status.ok()) return absl::OkStatus();
   absl::Status result(known_code(status.error_code()), status.error_message());
   if (!status.error_details().empty()) {
     result.SetPayload(kErrorDetailUrl, absl::Cord(status.error_details()));
   }
   if (answered_by_daemon(result)) return result;
-  if (absl::IsDeadlineExceeded(result)) return not_answered(timeout + kGrace);
+  if (absl::IsDeadlineExceeded(result)) return not_answered_by(socket_path_, timeout + kGrace);
   if (absl::IsUnavailable(result)) {
     return absl::UnavailableError(
         absl::StrCat("cco-memd at ", socket_path_, " has gone (", status.error_message(),
@@ -118,64 +116,21 @@ absl::Status Connection::finish(const grpc::Status& status,
                                                   " failed: ", status.error_message()));
 }
 
-absl::Status Connection::not_answered(std::chrono::milliseconds timeout) const {
-  return absl::DeadlineExceededError(absl::StrCat("cco-memd at ", socket_path_,
-                                                  " has not answered within ", timeout.count(),
-                                                  " ms. Is cco-memd stopped or overloaded?"));
-}
-
 absl::StatusOr<FdFrame> Connection::exchange(FdFrameType type, const std::string& payload,
-                                             const UniqueFd* fd, FdFrameType expected,
-                                             const Deadline& deadline) {
-  const Gate::Pass pass = fd_gate_.enter(deadline);
-  if (!pass) return not_answered(timeout_);
-  const absl::Status sent = send_frame(fd_channel_, type, absl::StatusCode::kOk, payload, fd);
-  if (!sent.ok()) return last_words(sent);
-  ++awaited_answers_;
-  for (;;) {
-    absl::Status ready = wait_readable(fd_channel_, deadline.left());
-    if (absl::IsDeadlineExceeded(ready)) return not_answered(timeout_);
-    CCO_RETURN_IF_ERROR(ready);
-    absl::StatusOr<FdFrame> frame = receive_frame(fd_channel_);
-    if (absl::IsUnavailable(frame.status())) {
-      return absl::UnavailableError(
-          absl::StrCat("cco-memd at ", socket_path_, " has gone, or has ended this session (",
-                       std::string(frame.status().message()), "). Make a new client once it runs"));
-    }
-    if (--awaited_answers_ > 0) continue;
-    CCO_RETURN_IF_ERROR(frame.status());
-    if (frame->code != absl::StatusCode::kOk) {
-      return absl::Status(known_code(static_cast<int>(frame->code)), frame->payload);
-    }
-    if (frame->type != expected) {
-      return absl::InternalError(
-          absl::StrCat("the daemon at ", fd_socket_path(socket_path_), " answered with frame type ",
-                       static_cast<int>(frame->type), " instead of ", static_cast<int>(expected),
-                       ": it is no cco-memd, or one of another version"));
-    }
-    return frame;
-  }
-}
-
-absl::Status Connection::last_words(const absl::Status& sent) {
-  while (wait_readable(fd_channel_, std::chrono::milliseconds(0)).ok()) {
-    const absl::StatusOr<FdFrame> frame = receive_frame(fd_channel_);
-    if (!frame.ok()) break;
-    if (awaited_answers_ > 0) {
-      --awaited_answers_;
-    } else if (frame->code != absl::StatusCode::kOk) {
-      return absl::Status(known_code(static_cast<int>(frame->code)), frame->payload);
-    }
-  }
-  if (!absl::IsUnavailable(sent)) return sent;
-  return absl::UnavailableError(absl::StrCat("cco-memd at ", socket_path_, " takes no message (",
-                                             std::string(sent.message()),
-                                             "). It has gone, or is stopped"));
+                                             const UniqueFd* fd, FdFrameType expected) {
+  const Deadline deadline(timeout_);
+  CCO_ASSIGN_OR_RETURN(const Link used, link());
+  absl::StatusOr<FdFrame> answer = used.fd->exchange(type, payload, fd, expected, deadline);
+  if (answer.ok() || !resumable_ || used.fd->is_open()) return answer;
+  // The next daemon knows no ticket and no offer of this one: see repeat_if_resumed().
+  Backoff backoff;
+  CCO_RETURN_IF_ERROR(come_back(used, absl::UnavailableError(kCut), &backoff, deadline));
+  return answer;
 }
 
 absl::StatusOr<UniqueFd> Connection::redeem(const std::string& ticket) {
-  CCO_ASSIGN_OR_RETURN(FdFrame grant, exchange(FdFrameType::kRedeem, ticket, nullptr,
-                                               FdFrameType::kGrant, Deadline(timeout_)));
+  CCO_ASSIGN_OR_RETURN(FdFrame grant,
+                       exchange(FdFrameType::kRedeem, ticket, nullptr, FdFrameType::kGrant));
   if (!grant.fd) {
     return absl::InternalError(
         absl::StrCat("the daemon at ", fd_socket_path(socket_path_), " granted no descriptor"));
@@ -184,15 +139,98 @@ absl::StatusOr<UniqueFd> Connection::redeem(const std::string& ticket) {
 }
 
 absl::StatusOr<std::string> Connection::offer(const UniqueFd& fd) {
-  CCO_ASSIGN_OR_RETURN(FdFrame offered, exchange(FdFrameType::kOffer, "", &fd,
-                                                 FdFrameType::kOffered, Deadline(timeout_)));
+  CCO_ASSIGN_OR_RETURN(FdFrame offered,
+                       exchange(FdFrameType::kOffer, "", &fd, FdFrameType::kOffered));
   return std::move(offered.payload);
 }
 
-void Connection::abandon() noexcept {
-  // In a child only the forking thread exists: nobody else is inside fd_gate_.
-  if (fd_channel_) ::close(fd_channel_.release());
-  close_if_same(rpc_fd_, rpc_inode_);
+absl::Status Connection::repeat_if_resumed(const Deadline& deadline,
+                                           absl::FunctionRef<absl::Status()> step) {
+  for (;;) {
+    CCO_ASSIGN_OR_RETURN(const Link before, link());
+    const absl::Status outcome = step();
+    if (!absl::IsNotFound(outcome) && !absl::IsUnavailable(outcome)) return outcome;
+    const absl::StatusOr<Link> after = link();
+    const bool resumed = after.ok() && after->number != before.number;
+    if (!resumed || deadline.has_passed()) return outcome;
+  }
+}
+
+bool Connection::is_lost(const absl::Status& outcome, const Link& used) const {
+  if (!resumable_) return false;
+  // A stopping daemon says UNAVAILABLE, and so does gRPC without one. A next one that is met before
+  // the session has been resumed does not know the caller.
+  return absl::IsUnavailable(outcome) || (absl::IsUnauthenticated(outcome) && !used.fd->is_open());
+}
+
+absl::Status Connection::come_back(const Link& used, absl::Status last, Backoff* backoff,
+                                   const Deadline& deadline) {
+  const Gate::Pass pass = resume_gate_.enter(deadline);
+  if (!pass) return not_back(last);
+  CCO_ASSIGN_OR_RETURN(const Link now, link());
+  if (now.number != used.number && now.fd->is_open()) return absl::OkStatus();
+  while (!deadline.has_passed()) {
+    // A new socket in the folder would be an event, but comes before anybody listens on it, or not
+    // at all if somebody else listens for the daemon.
+    backoff->pause(deadline);
+    last = reconnect(deadline);
+    if (last.ok()) return last;
+    if (const absl::StatusOr<Link> still = link(); !still.ok()) return still.status();
+  }
+  return not_back(last);
+}
+
+absl::Status Connection::reconnect(const Deadline& deadline) {
+  CCO_ASSIGN_OR_RETURN(Link next, link());
+  if (!next.fd->is_open()) {
+    CCO_ASSIGN_OR_RETURN(next.fd, resume_session(deadline));
+    ++next.number;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    link_ = next;
+  }
+  CCO_ASSIGN_OR_RETURN(next.rpc, RpcChannel::connect(socket_path_, deadline));
+  ++next.number;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  link_ = std::move(next);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<FdChannel>> Connection::resume_session(const Deadline& deadline) {
+  if (arriving_ == nullptr) {
+    CCO_ASSIGN_OR_RETURN(arriving_, FdChannel::connect(socket_path_, timeout_, deadline));
+  }
+  const absl::StatusOr<FdFrame> frame = arriving_->hello(token_, deadline);
+  if (absl::IsDeadlineExceeded(frame.status())) return frame.status();
+  const std::shared_ptr<FdChannel> arrived = std::exchange(arriving_, nullptr);
+  if (absl::IsUnauthenticated(frame.status())) {
+    return end_session(std::string(frame.status().message()));
+  }
+  CCO_RETURN_IF_ERROR(frame.status());
+  CCO_ASSIGN_OR_RETURN(const Welcome welcome, parse_welcome(*frame, socket_path_));
+  if (welcome.token == token_ && welcome.incarnation == incarnation_) return arrived;
+  return end_session(absl::StrCat("it is incarnation ", welcome.incarnation,
+                                  "; the session began with ", incarnation_));
+}
+
+absl::Status Connection::end_session(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ended_ = absl::UnavailableError(
+      absl::StrCat("cco-memd at ", socket_path_, " has restarted without this session (", reason,
+                   "): its groups and windows have ended. Make a new client"));
+  return ended_;
+}
+
+absl::Status Connection::not_back(const absl::Status& last) const {
+  return absl::UnavailableError(absl::StrCat(
+      "cco-memd at ", socket_path_, " has gone, or is stopping, and is not back in time (",
+      std::string(last.message()), "). It keeps this session: call again once it runs"));
+}
+
+void Connection::come_back_to_end(Milliseconds away) {
+  const absl::StatusOr<Link> used = link();
+  if (!resumable_ || !used.ok() || used->fd->is_open()) return;
+  Backoff backoff;
+  come_back(*used, absl::UnavailableError(kCut), &backoff, Deadline(away)).IgnoreError();
 }
 
 int error_rank(const absl::Status& status) {

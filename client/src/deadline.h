@@ -19,6 +19,8 @@ class Deadline {
     return std::max(left, std::chrono::milliseconds(1));
   }
 
+  bool has_passed() const { return std::chrono::steady_clock::now() >= end_; }
+
  private:
   std::chrono::steady_clock::time_point end_;
 };

@@ -1,6 +1,8 @@
 #include "client/src/fork_guard.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/src/connection.h"
 
 namespace cco {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 // Lives as long as the process: calls may still come from destructors at exit.
 struct GuardState {
   std::atomic<bool> forked{false};
-  std::mutex mutex;  // Held across fork(), so that the child finds `connections` whole.
-  std::vector<Connection*> connections;
+  std::mutex mutex;  // Held across fork(), so that the child finds `sockets` whole.
+  std::vector<const ForkRegistration*> sockets;
 };
 
 GuardState& state() {
@@ -30,8 +31,13 @@ void before_fork() { state().mutex.lock(); }
 void after_fork_in_parent() { state().mutex.unlock(); }
 void after_fork_in_child() {
   state().forked.store(true, std::memory_order_relaxed);
-  for (Connection* connection : state().connections) connection->abandon();
+  for (const ForkRegistration* socket : state().sockets) socket->close_in_child();
   state().mutex.unlock();
+}
+
+uint64_t inode_of(int fd) {
+  struct stat facts {};
+  return ::fstat(fd, &facts) == 0 ? facts.st_ino : 0;
 }
 
 }  // namespace
@@ -50,16 +56,20 @@ absl::Status check_not_forked() {
       "parent's handles nor a client of its own. Fork before the first client is made, or exec");
 }
 
-ForkRegistration::ForkRegistration(Connection* connection) : connection_(connection) {
+ForkRegistration::ForkRegistration(BorrowedFd socket)
+    : socket_(socket), inode_(inode_of(socket.get())) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  state().connections.push_back(connection);
+  state().sockets.push_back(this);
 }
 
 ForkRegistration::~ForkRegistration() {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  auto& connections = state().connections;
-  connections.erase(std::remove(connections.begin(), connections.end(), connection_),
-                    connections.end());
+  auto& sockets = state().sockets;
+  sockets.erase(std::remove(sockets.begin(), sockets.end(), this), sockets.end());
+}
+
+void ForkRegistration::close_in_child() const noexcept {
+  if (inode_ != 0 && inode_of(socket_.get()) == inode_) ::close(socket_.get());
 }
 
 }  // namespace cco

@@ -94,13 +94,17 @@ Group::~Group() {
 
 absl::Status Group::map_range(uint32_t slab_index, absl::Span<const uint64_t> offsets,
                               uint64_t size_bytes) {
-  const Gate::Pass pass = map_gate_.enter(Deadline(client_->connection().timeout()));
+  const Deadline deadline(client_->connection().timeout());
+  const Gate::Pass pass = map_gate_.enter(deadline);
   if (!pass) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "another thread has been mapping memory of this group for %d ms. Is cco-memd stopped?",
         client_->connection().timeout().count()));
   }
-  if (!heap_->has_slab(slab_index)) CCO_RETURN_IF_ERROR(fetch_slab(slab_index));
+  if (!heap_->has_slab(slab_index)) {
+    CCO_RETURN_IF_ERROR(
+        client_->connection().repeat_if_resumed(deadline, [&] { return fetch_slab(slab_index); }));
+  }
   for (uint32_t rank = 0; rank < topology_.size; ++rank) {
     if (heap_->holds(slab_index, rank, offsets[rank], size_bytes)) continue;
     return absl::InternalError(absl::StrFormat(

@@ -96,7 +96,7 @@ class Group {
   Group(std::shared_ptr<Client> client, int device) : client_(std::move(client)), device_(device) {}
   absl::Status join(const Options& options);
   absl::Status map_control();
-  /// Inside map_gate_. With slab 0 comes the notice page.
+  /// Inside map_gate_: asks for tickets and redeems them. With slab 0 comes the notice page.
   absl::Status fetch_slab(uint32_t slab_index);
 
   const std::shared_ptr<Client> client_;  // Co-owned by all its groups and the handle table.

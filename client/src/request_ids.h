@@ -15,7 +15,7 @@ namespace cco::client {
 /// attempt at the same call then repeats its id, and the daemon joins the two. Thread safe.
 class RequestIds {
  public:
-  /// `call`: what makes two calls the same, request_id and time-out apart.
+  /// `call`: what makes two calls the same, request_id, time-out and offer apart.
   std::string begin(const std::string& call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto entry = unanswered_.begin(); entry != unanswered_.end(); ++entry) {

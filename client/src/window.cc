@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
+#include "client/src/deadline.h"
 
 namespace cco::client {
 namespace {
@@ -20,10 +21,23 @@ v1::CreateWindowRequest request_for(const Topology& topology, const WindowSpec& 
   request.set_size_bytes(spec.size_bytes);
   request.set_alignment_bytes(spec.alignment_bytes);
   request.set_placement(spec.placement);
-  request.set_offer(spec.offer);
   request.set_allocation_bytes(spec.allocation_bytes);
   request.set_allocation_offset(spec.allocation_offset);
   return request;
+}
+
+// Offers the memory, if it is the caller's own, and makes the call: one step, as an offer ends with
+// the daemon that took it.
+absl::Status ask_for(Client& client, v1::CreateWindowRequest request, const WindowSpec& spec,
+                     v1::CreateWindowResponse* answer) {
+  const Deadline deadline(spec.timeout);
+  return client.connection().repeat_if_resumed(deadline, [&]() -> absl::Status {
+    if (spec.memory) {
+      CCO_ASSIGN_OR_RETURN(std::string offer, client.connection().offer(spec.memory));
+      request.set_offer(std::move(offer));
+    }
+    return client.call_collective(&Stub::CreateWindow, request, answer, deadline.left());
+  });
 }
 
 // Where the window begins in each rank's slot.
@@ -49,8 +63,8 @@ absl::StatusOr<std::shared_ptr<Window>> Window::create(std::shared_ptr<Group> gr
     return create_in_turn(std::move(group), turn, spec);
   }
   v1::CreateWindowResponse answer;
-  CCO_RETURN_IF_ERROR(group->client().call_collective(
-      &Stub::CreateWindow, request_for(group->topology(), spec), &answer, spec.timeout));
+  CCO_RETURN_IF_ERROR(
+      ask_for(group->client(), request_for(group->topology(), spec), spec, &answer));
   return build(std::move(group), spec, answer);
 }
 
@@ -61,8 +75,7 @@ absl::StatusOr<std::shared_ptr<Window>> Window::create_in_turn(std::shared_ptr<G
   uint64_t& count = group->unnamed_count(turn);
   request.set_sequence(count);
   v1::CreateWindowResponse answer;
-  CCO_RETURN_IF_ERROR(group->client().call_collective(&Stub::CreateWindow, std::move(request),
-                                                      &answer, spec.timeout));
+  CCO_RETURN_IF_ERROR(ask_for(group->client(), std::move(request), spec, &answer));
   ++count;  // The daemon has made it, whatever becomes of it here.
   return build(std::move(group), spec, answer);
 }

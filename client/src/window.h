@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "cco/device/abi.h"
+#include "client/base/unique.h"
 #include "client/src/group.h"
 
 namespace cco::client {
@@ -19,7 +20,7 @@ struct WindowSpec {
   uint64_t alignment_bytes = 0;
   std::chrono::milliseconds timeout{};
   v1::Placement placement = v1::PLACEMENT_HEAP;
-  std::string offer;  ///< With PLACEMENT_EXTERNAL, as the next two.
+  UniqueFd memory;  ///< With PLACEMENT_EXTERNAL, as the next two.
   uint64_t allocation_bytes = 0;
   uint64_t allocation_offset = 0;
 };

@@ -141,8 +141,8 @@ TEST(Connection, NonsenseOnTheFdChannel) {
   };
   using enum absl::StatusCode;
   Case cases[] = {
-      {frame(FdFrameType::kWelcome, kOk, "short"), kInternal, "5 bytes instead of 24"},
-      {frame(FdFrameType::kGrant, kOk, std::string(24, 'x')), kInternal,
+      {frame(FdFrameType::kWelcome, kOk, "short"), kInternal, "5 bytes instead of 25"},
+      {frame(FdFrameType::kGrant, kOk, std::string(25, 'x')), kInternal,
        "frame type 130 instead of 129"},
       {frame(FdFrameType::kWelcome, kResourceExhausted, "limits.sessions is 1"), kResourceExhausted,
        "limits.sessions"},

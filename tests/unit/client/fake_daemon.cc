@@ -21,7 +21,6 @@ namespace {
 constexpr uint64_t kControlBytes = 1 << 20;
 constexpr uint64_t kSelfTestBytes = 16 << 10;
 constexpr uint64_t kSlotBytes = uint64_t{4} << 30;
-constexpr uint64_t kIncarnation = 77;
 constexpr uint64_t kGroupId = 9;
 
 UniqueFd listen_at(const std::string& path, int type) {
@@ -56,8 +55,6 @@ FakeDaemon::FakeDaemon() {
   CCO_ASSERT(::mkdtemp(directory) != nullptr);
   directory_ = directory;
   socket_path_ = directory_ + "/memd.sock";
-  rpc_listener_ = listen_at(socket_path_, SOCK_STREAM);
-  frame_listener_ = listen_at(fd_socket_path(socket_path_), SOCK_SEQPACKET);
   notice_ = make_notice_page();
   DriverOptions options;
   options.kind = DriverKind::kHost;
@@ -67,8 +64,7 @@ FakeDaemon::FakeDaemon() {
   grpc::ServerBuilder builder;
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
-  threads_.emplace_back([this] { serve_rpc(); });
-  threads_.emplace_back([this] { serve_frames(); });
+  come_back();
 }
 
 FakeDaemon::~FakeDaemon() {
@@ -77,15 +73,45 @@ FakeDaemon::~FakeDaemon() {
     end_ = true;
   }
   ended_.notify_all();
-  ::shutdown(rpc_listener_.get(), SHUT_RDWR);
-  ::shutdown(frame_listener_.get(), SHUT_RDWR);
-  for (std::thread& thread : threads_) thread.join();
-  cut_connections();
+  die();
   for (std::thread& thread : frame_threads_) thread.join();
   server_->Shutdown();
-  ::unlink(socket_path_.c_str());
-  ::unlink(fd_socket_path(socket_path_).c_str());
   ::rmdir(directory_.c_str());
+}
+
+void FakeDaemon::hold_sockets() {
+  const std::lock_guard<std::mutex> lock(serving_mutex_);
+  if (frame_listener_) return;
+  rpc_listener_ = listen_at(socket_path_, SOCK_STREAM);
+  frame_listener_ = listen_at(fd_socket_path(socket_path_), SOCK_SEQPACKET);
+}
+
+void FakeDaemon::die() {
+  {
+    const std::lock_guard<std::mutex> lock(serving_mutex_);
+    ::unlink(socket_path_.c_str());
+    ::unlink(fd_socket_path(socket_path_).c_str());
+    ::shutdown(rpc_listener_.get(), SHUT_RDWR);
+    ::shutdown(frame_listener_.get(), SHUT_RDWR);
+    for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+    rpc_listener_.reset();
+    frame_listener_.reset();
+  }
+  cut_connections();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  tickets_.clear();
+  offers_.clear();
+}
+
+void FakeDaemon::come_back() {
+  hold_sockets();
+  const std::lock_guard<std::mutex> lock(serving_mutex_);
+  threads_.emplace_back([this] { serve_rpc(); });
+  threads_.emplace_back([this] { serve_frames(); });
+}
+
+bool FakeDaemon::wait_for_visitor(std::chrono::milliseconds timeout) {
+  return wait_readable(frame_listener_, timeout).ok();
 }
 
 void FakeDaemon::block_until_end() {
@@ -94,8 +120,17 @@ void FakeDaemon::block_until_end() {
 }
 
 void FakeDaemon::cut_connections() {
+  cut_rpc();
+  cut_frames();
+}
+
+void FakeDaemon::cut_rpc() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const UniqueFd& fd : rpc_connections_) ::shutdown(fd.get(), SHUT_RDWR);
+}
+
+void FakeDaemon::cut_frames() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (const int fd : frame_connections_) ::shutdown(fd, SHUT_RDWR);
 }
 
@@ -167,13 +202,27 @@ void FakeDaemon::serve_frame_connection(UniqueFd connection) {
   disconnected_.notify_all();
 }
 
+FdFrame FakeDaemon::welcome(const std::string& token) {
+  ++hello_count_;
+  if (!token.empty()) ++resume_count_;
+  if (!token.empty() && (forgets_sessions || token != std::string(kSecretBytes, 't'))) {
+    return {FdFrameType::kWelcome, absl::StatusCode::kUnauthenticated, "no such session",
+            UniqueFd()};
+  }
+  FdFrame answer;
+  answer.type = FdFrameType::kWelcome;
+  answer.payload.assign(kSecretBytes, 't');
+  const uint64_t number = incarnation;
+  answer.payload.append(reinterpret_cast<const char*>(&number), sizeof number);
+  answer.payload.push_back(resumable ? 1 : 0);
+  return answer;
+}
+
 FdFrame FakeDaemon::sound_answer(FdFrame& request) {
   FdFrame answer;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (request.type == FdFrameType::kHello) {
-    answer.type = FdFrameType::kWelcome;
-    answer.payload.assign(kSecretBytes, 't');
-    answer.payload.append(reinterpret_cast<const char*>(&kIncarnation), sizeof kIncarnation);
+    answer = welcome(request.payload);
   } else if (request.type == FdFrameType::kOffer) {
     answer.type = FdFrameType::kOffered;
     answer.payload = random_bytes(kSecretBytes);
@@ -215,7 +264,7 @@ grpc::Status FakeDaemon::GetNode(grpc::ServerContext* context, const v1::GetNode
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no session");
   }
   response->set_version("1.2.3");
-  response->set_incarnation(kIncarnation);
+  response->set_incarnation(incarnation);
   response->set_driver("host");
   for (const GpuDevice& device : driver_->devices()) {
     v1::Gpu* gpu = response->add_gpus();
@@ -267,25 +316,41 @@ grpc::Status FakeDaemon::Barrier(grpc::ServerContext*, const v1::BarrierRequest*
 grpc::Status FakeDaemon::CreateWindow(grpc::ServerContext*, const v1::CreateWindowRequest* request,
                                       v1::CreateWindowResponse* response) {
   if (grpc::Status status = enter("CreateWindow", *request); !status.ok()) return status;
+  if (grpc::Status status = make_window(*request, response); !status.ok()) return status;
+  if (window_made) window_made();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::make_window(const v1::CreateWindowRequest& request,
+                                     v1::CreateWindowResponse* response) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [first, is_new] = windows_made_.try_emplace(request.request_id());
+  if (!is_new) {
+    *response = first->second;
+    return grpc::Status::OK;
+  }
+  if (request.placement() == v1::PLACEMENT_EXTERNAL && offers_.count(request.offer()) == 0) {
+    windows_made_.erase(first);
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such offer");
+  }
   const uint64_t granularity = driver_->devices()[0].granularity_bytes;
   response->set_window_id(next_window_);
   response->set_generation(100 + next_window_++);
-  if (request->placement() == v1::PLACEMENT_CONTROL) {
+  if (request.placement() == v1::PLACEMENT_CONTROL) {
     response->set_offset(next_control_);
-    next_control_ += round_up(request->size_bytes(), 256);
+    next_control_ += round_up(request.size_bytes(), 256);
   } else {
     Slab slab;
     slab.offset = next_offset_;
-    slab.size_bytes = round_up(request->size_bytes(), granularity);
-    if (request->placement() == v1::PLACEMENT_EXTERNAL) {
-      slab.external = std::move(offers_[request->offer()]);
-      slab.size_bytes = request->allocation_bytes();
-      response->add_peer_offsets(slab.offset + request->allocation_offset());
+    slab.size_bytes = round_up(request.size_bytes(), granularity);
+    if (request.placement() == v1::PLACEMENT_EXTERNAL) {
+      slab.external = std::move(offers_[request.offer()]);
+      slab.size_bytes = request.allocation_bytes();
+      response->add_peer_offsets(slab.offset + request.allocation_offset());
     } else {
       slab.memory = *driver_->allocate(0, slab.size_bytes, MemoryKind::kData);
     }
-    response->set_offset(slab.offset + request->allocation_offset());
+    response->set_offset(slab.offset + request.allocation_offset());
     response->set_slab_index(static_cast<uint32_t>(slabs_.size()));
     next_offset_ += slab.size_bytes;
     slabs_.push_back(std::move(slab));
@@ -293,6 +358,7 @@ grpc::Status FakeDaemon::CreateWindow(grpc::ServerContext*, const v1::CreateWind
   response->set_descriptor_offset(next_control_);
   next_control_ += 256;
   if (change_window) change_window(response);
+  first->second = *response;
   return grpc::Status::OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -43,12 +44,33 @@ class FakeDaemon final : private v1::MemdService::Service {
   std::function<void(v1::CreateWindowResponse*)> change_window;
   std::function<void(v1::ExportSlabsResponse*)> change_export;
   std::function<void(v1::GetNodeResponse*)> change_node;
+  /// Called when a window has been made, before that is answered.
+  std::function<void()> window_made;
 
   /// Blocks a handler until this daemon ends: a daemon that has been stopped, as its clients see
   /// it.
   void block_until_end();
   /// Ends all connections, as the kernel does when a daemon dies.
   void cut_connections();
+  void cut_rpc();
+  void cut_frames();
+
+  // Restarts. Sessions outlive this daemon if `resumable` is set before clients come.
+
+  std::atomic<bool> resumable = false;
+  std::atomic<uint64_t> incarnation = 77;
+  /// Hellos with a token are refused: this daemon knows no earlier sessions.
+  std::atomic<bool> forgets_sessions = false;
+  /// Is gone: nobody listens, all connections end, tickets and offers are void.
+  void die();
+  /// Listens again after die(). A client that comes before waits in the queue.
+  void come_back();
+  /// Listens, but takes no connection before come_back(): as when systemd holds the sockets.
+  void hold_sockets();
+  /// Whether a client waits at the fd channel's socket that hold_sockets() made.
+  bool wait_for_visitor(std::chrono::milliseconds timeout);
+  int hello_count() const { return hello_count_; }
+  int resume_count() const { return resume_count_; }
 
   FdFrame sound_answer(FdFrame& request);
   /// The messages of one call, in order.
@@ -69,6 +91,9 @@ class FakeDaemon final : private v1::MemdService::Service {
   void forget(size_t kept_slabs);
 
  private:
+  FdFrame welcome(const std::string& token);
+  grpc::Status make_window(const v1::CreateWindowRequest& request,
+                           v1::CreateWindowResponse* response);
   void serve_rpc();
   void serve_frames();
   void serve_frame_connection(UniqueFd connection);
@@ -119,11 +144,15 @@ class FakeDaemon final : private v1::MemdService::Service {
   uint64_t next_offset_ = 0;
   uint64_t next_control_ = 0;
   uint64_t next_window_ = 1;
+  std::map<std::string, v1::CreateWindowResponse> windows_made_;  // By request id.
   std::mutex end_mutex_;
   std::condition_variable ended_;
   bool end_ = false;
+  std::atomic<int> hello_count_ = 0;
+  std::atomic<int> resume_count_ = 0;
+  std::mutex serving_mutex_;  // die() and come_back() are called from any thread.
   std::vector<std::thread> threads_;
-  std::vector<std::thread> frame_threads_;
+  std::vector<std::thread> frame_threads_;  // Added to by one of threads_.
 };
 
 }  // namespace cco

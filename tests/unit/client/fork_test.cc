@@ -102,5 +102,39 @@ TEST(Fork, ChildHoldsNoSocket) {
   ::waitpid(child, nullptr, 0);
 }
 
+// Goal    the same for a session that has come back: its sockets are not those it began with.
+TEST(Fork, ChildHoldsNoSocketOfAResumedSession) {
+  FakeDaemon daemon;
+  daemon.resumable = true;
+  Client client;
+  ASSERT_EQ(Client::create({daemon.socket_path().c_str()}, &client), CCO_OK) << cco_error_message();
+  daemon.die();
+  daemon.come_back();
+  Group group;
+  Group::Options options;
+  options.rank = 0;
+  options.size = 1;
+  options.device = 0;
+  options.name = "g";
+  ASSERT_EQ(Group::create(client, options, &group), CCO_OK) << cco_error_message();
+  EXPECT_EQ(daemon.resume_count(), 1);
+  int finish[2];
+  ASSERT_EQ(::pipe(finish), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(finish[1]);
+    char byte = 0;
+    (void)!::read(finish[0], &byte, 1);
+    ::_exit(0);
+  }
+  group = Group();
+  client = Client();
+  EXPECT_TRUE(daemon.wait_for_disconnect(std::chrono::seconds(10)));
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0)
+      << "the child ended early, so this proves nothing";
+  ::close(finish[1]);
+  ::waitpid(child, nullptr, 0);
+}
+
 }  // namespace
 }  // namespace cco

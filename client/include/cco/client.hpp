@@ -54,7 +54,8 @@ class Owner {
 
 }  // namespace detail
 
-/// This process's session with the node's daemon.
+/// This process's session with the node's daemon. It outlives a daemon that keeps its state: see
+/// "Restarts" in cco.h.
 class Client {
  public:
   struct Options {

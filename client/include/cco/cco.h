@@ -15,9 +15,9 @@
  * Time. Every function ends: local calls within the client's timeout_ms plus a second, collective
  * ones within their own. Time-outs are in milliseconds.
  *
- * Restarts. A cco-memd that keeps its state (state_dir in its configuration) may end and start again
- * under its clients: kernels and mappings are not affected, and calls wait for it within their
- * time-outs. Without state_dir its end is the end of its sessions: make new clients.
+ * Restarts. A cco-memd that keeps its state (state_dir in its configuration) may end and start
+ * again under its clients: kernels and mappings are not affected, and calls wait for it within
+ * their time-outs. Without state_dir its end is the end of its sessions: make new clients.
  *
  * Every function that talks to the daemon may also return
  *   CCO_UNAVAILABLE         cco-memd has gone, or is stopping; with state_dir: it was not back in

@@ -9,11 +9,13 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "daemon/config.h"
+#include "daemon/kept_state.h"
 #include "daemon/memd.h"
 #include "daemon/sys/log.h"
 #include "device/runtime/open_driver.h"
@@ -43,6 +45,7 @@ struct Arguments {
   std::string config;
   std::string socket;
   std::string driver;
+  std::string state_dir;
   std::string log_level;
   bool check = false;
   bool print = false;
@@ -58,6 +61,7 @@ absl::StatusOr<cco::memd::Config> configure(const Arguments& arguments) {
     CCO_ASSIGN_OR_RETURN(config, cco::memd::load_config(path));
   }
   if (!arguments.socket.empty()) config.socket_path = arguments.socket;
+  if (!arguments.state_dir.empty()) config.state_dir = arguments.state_dir;
   if (!arguments.log_level.empty()) config.log_level = arguments.log_level;
   if (!arguments.driver.empty()) {
     CCO_ASSIGN_OR_RETURN(config.driver.kind, cco::parse_driver_kind(arguments.driver));
@@ -82,8 +86,16 @@ int serve(const cco::memd::Config& config) {
   if (!journal.ok()) return fail(journal.status(), kBadConfiguration);
   absl::StatusOr<std::unique_ptr<cco::GpuDriver>> driver = cco::open_driver(config.driver);
   if (!driver.ok()) return fail(driver.status(), kUnavailable);
-  absl::StatusOr<std::unique_ptr<cco::memd::Memd>> memd =
-      cco::memd::Memd::create(config, **driver, **journal);
+  std::unique_ptr<cco::memd::KeptState> kept;
+  std::optional<cco::memd::Keeping> keeping;
+  if (!config.state_dir.empty()) {
+    auto opened = cco::memd::KeptState::open(config.state_dir, **journal);
+    if (!opened.ok()) return fail(opened.status(), kUnavailable);
+    kept = *std::move(opened);
+    keeping.emplace(kept->keeping());
+  }
+  absl::StatusOr<std::unique_ptr<cco::memd::Memd>> memd = cco::memd::Memd::create(
+      config, **driver, **journal, keeping.has_value() ? &*keeping : nullptr);
   if (!memd.ok()) return fail(memd.status(), kUnavailable);
   (*journal)->record(
       cco::memd::Severity::kInfo, "started",
@@ -113,6 +125,8 @@ int main(int argc, char** argv) {
                  "path of the RPC socket, instead of the configuration's");
   app.add_option("--driver", arguments.driver,
                  "auto, host, cuda or hip, instead of the configuration's");
+  app.add_option("--state-dir", arguments.state_dir,
+                 "folder for what outlives the daemon, instead of the configuration's");
   app.add_option("--log-level", arguments.log_level, "debug, info, warning or error");
   app.add_flag("--check-config", arguments.check, "check the configuration and exit");
   app.add_flag("--print-config", arguments.print,

@@ -102,6 +102,7 @@ struct Memd::Parts {
   Broker broker;
   MemdService service;
   FdServer fd_server;
+  BorrowedFd broken{-1};  // The vault's.
   std::unique_ptr<grpc::Server> server;
   std::thread stopper;  // Ends gRPC while the loop still answers the calls that it waits for.
   UniqueFd spare;       // As in FdServer.
@@ -133,18 +134,23 @@ absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriv
       std::make_unique<Parts>(config, driver, journal, std::move(listeners), std::move(loop),
                               std::move(recorder), incarnation, operator_gid);
   std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
-  if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left)));
+  if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left), keeping->vault));
   CCO_RETURN_IF_ERROR(memd->listen());
   return memd;
 }
 
-absl::Status Memd::adopt(Decoded left) {
+absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
   Parts& parts = *parts_;
   const std::vector<std::string> losses = std::move(left.losses);
   const bool is_new = left.facts.incarnation == 0;
   const DaemonFacts facts{std::string(parts.driver.name()), parts.incarnation, {}};
   CCO_RETURN_IF_ERROR(parts.recorder->restore(parts.broker, std::move(left), facts));
   parts.loop->set_after_round([&parts] { parts.recorder->flush(); });
+  parts.broken = vault.broken();
+  if (parts.broken.get() >= 0) {
+    CCO_RETURN_IF_ERROR(
+        parts.loop->watch(parts.broken, [&parts] { parts.recorder->recover_vault(); }));
+  }
   for (const std::string& loss : losses) {
     parts.journal.record(Severity::kError, "state_lost", absl::StrCat("what=\"", loss, "\""));
   }

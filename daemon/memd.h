@@ -46,7 +46,7 @@ class Memd {
  private:
   struct Parts;
   explicit Memd(std::unique_ptr<Parts> parts);
-  absl::Status adopt(Decoded left);
+  absl::Status adopt(Decoded left, const FdVault& vault);
   absl::Status listen();
   void accept_rpc();
   void hang_up_if_silent(int fd, uint64_t inode);

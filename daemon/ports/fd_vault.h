@@ -24,6 +24,17 @@ class FdVault {
 
   /// Closes what is held under `name`. Harmless if nothing is.
   virtual absl::Status remove(const std::string& name) = 0;
+
+  /// Readable when recover() is needed: what was put may be lost. The same descriptor for life; -1:
+  /// that cannot happen.
+  virtual BorrowedFd broken() const { return BorrowedFd(-1); }
+
+  /// Makes it hold exactly `all` again. After an error broken() stays silent: call it again after a
+  /// while.
+  virtual absl::Status recover(const std::map<std::string, BorrowedFd>& all) {
+    (void)all;
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace cco::memd

@@ -8,7 +8,7 @@
 namespace cco::memd {
 namespace {
 
-constexpr Milliseconds kRetryPause{100};
+constexpr Milliseconds kRetryPause{100}, kVaultPause{1000};
 
 }  // namespace
 
@@ -194,6 +194,21 @@ void Recorder::encode_answers(std::vector<RecordChange>* changes) {
   }
 }
 
+void Recorder::recover_vault() {
+  const std::map<std::string, BorrowedFd> all = fds();
+  const absl::Status status = ports_.vault.recover(all);
+  if (status.ok()) {
+    vaulted_.clear();
+    for (const auto& [name, fd] : all) vaulted_.insert(name);
+    return ports_.journal.record(Severity::kWarning, "vault_refilled",
+                                 absl::StrCat("descriptors=", all.size()));
+  }
+  ports_.journal.record(Severity::kError, "vault_broken",
+                        absl::StrCat("reason=\"", std::string(status.message()), "\""));
+  ports_.executor.call_at(ports_.executor.now() + kVaultPause, [this] { recover_vault(); });
+}
+
+// All that belongs into the vault.
 std::map<std::string, BorrowedFd> Recorder::fds() const {
   std::map<std::string, BorrowedFd> fds;
   for (const auto& [id, session] : broker_->sessions().all()) {

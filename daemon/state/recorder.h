@@ -47,10 +47,11 @@ class Recorder final : public Outbox {
   /// From now on answers that cannot be recorded leave as errors.
   void stop() { stopping_ = true; }
 
-  /// All that belongs into the vault, by name.
-  std::map<std::string, BorrowedFd> fds() const;
+  /// The vault is broken: puts everything into it again, now or as soon as that works.
+  void recover_vault();
 
  private:
+  std::map<std::string, BorrowedFd> fds() const;
   absl::Status save();
   absl::Status fill_vault();
   void clear_vault();

@@ -1,10 +1,12 @@
 // A cco-memd of a test's own: another process, a private folder, a private socket.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +38,8 @@ class DaemonProcess {
   /// SIGTERM, and its wait status; none if it did not end.
   std::optional<int> stop();
   void kill();
+  /// Its wait status, if it ends by itself within `timeout`.
+  std::optional<int> wait(std::chrono::milliseconds timeout) { return process_->wait(timeout); }
 
   std::string log() const;
   /// Whether the log holds `text`, now or soon.

@@ -1,0 +1,28 @@
+// Opens what a configured state_dir stands for: the records, and what holds the descriptors.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/memd.h"
+#include "daemon/state/sqlite_store.h"
+
+namespace cco::memd {
+
+class KeptState {
+ public:
+  /// systemd's descriptor store if $FDSTORE says that there is one, else a keeper. Errors as of
+  /// SqliteStore, SystemdVault and KeeperVault.
+  static absl::StatusOr<std::unique_ptr<KeptState>> open(const std::string& state_dir,
+                                                         Journal& journal);
+
+  Keeping keeping() { return {*store_, *vault_}; }
+
+ private:
+  KeptState() = default;
+  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<FdVault> vault_;
+};
+
+}  // namespace cco::memd

@@ -1,0 +1,135 @@
+// The daemon dies at any step of keeping its state.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/kept_node.h"
+
+namespace cco::test {
+namespace {
+
+constexpr uint32_t kTimeoutMs = 30000;
+
+class CrashStepTest : public KeptNodeTest {
+ protected:
+  void SetUp() override {}
+  void TearDown() override {}
+
+  // A daemon that dies at `step`, and then one that does not, as an operating system's supervisor
+  // would start it.
+  void start_dying_at(int64_t step) {
+    watched_ = true;
+    deaths_ = 0;
+    DaemonProcess::Options options = kept_options();
+    options.wrapper = {CRASHING_MEMD, absl::StrCat(step)};
+    auto started = DaemonProcess::start(options);
+    if (started.ok()) {
+      daemon = *std::move(started);
+    } else {
+      ++deaths_;
+      start_kept();
+    }
+    supervisor_ = std::thread([this] {
+      while (watched_) {
+        if (!daemon->wait(std::chrono::milliseconds(20)).has_value()) continue;
+        ++deaths_;
+        start_kept();
+      }
+    });
+  }
+  void stop_supervisor() {
+    watched_ = false;
+    supervisor_.join();
+  }
+
+  std::atomic<bool> watched_{false};
+  std::atomic<int> deaths_{0};
+  std::thread supervisor_;
+};
+
+void fill(const Window& window, uint32_t rank, int value) {
+  unsigned char* address = nullptr;
+  ASSERT_TRUE(succeeded(window.get_address(rank, 0, &address)));
+  std::memset(address, value, 4096);
+}
+void expect_filled(const Window& window, uint32_t rank, int value) {
+  unsigned char* address = nullptr;
+  ASSERT_TRUE(succeeded(window.get_address(rank, 0, &address)));
+  for (int i = 0; i < 4096; ++i) ASSERT_EQ(address[i], value) << "byte " << i;
+}
+
+// Everything that makes or ends something, with bytes in it.
+void live(const std::string& socket_path) {
+  Client client;
+  // There is no session to come back to before the first answer.
+  Outcome attached;
+  const Stopwatch time;
+  do {
+    attached = outcome(Client::create({socket_path.c_str(), kTimeoutMs}, &client));
+  } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
+  ASSERT_TRUE(succeeded(attached));
+  const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  std::vector<Window> small =
+      form_window(groups, "small", {.size_bytes = 4096, .timeout_ms = kTimeoutMs});
+  const std::vector<Window> large =
+      form_window(groups, "large", {.size_bytes = 6 << 20, .timeout_ms = kTimeoutMs});
+  UniqueFd memory[2];
+  std::vector<Window> external(2);
+  EXPECT_TRUE(all_succeeded(on_threads(2, [&](uint32_t rank) {
+    memory[rank].reset(::memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (::ftruncate(memory[rank].get(), 65536) != 0) return CCO_INTERNAL;
+    return Window::register_memory(groups[rank], "external",
+                                   {.size_bytes = 4096, .timeout_ms = kTimeoutMs},
+                                   {memory[rank].get(), 65536, 0}, &external[rank]);
+  })));
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    fill(large[rank], rank, 1 + static_cast<int>(rank));
+    fill(external[rank], rank, 3 + static_cast<int>(rank));
+  }
+  small.clear();
+  EXPECT_TRUE(all_succeeded(
+      on_threads(2, [&](uint32_t rank) { return groups[rank].barrier(kTimeoutMs); })));
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    expect_filled(large[1 - rank], rank, 1 + static_cast<int>(rank));
+    expect_filled(external[1 - rank], rank, 3 + static_cast<int>(rank));
+  }
+}
+
+// Goal    wherever the daemon is killed while it records what it does, the next one goes on: every
+//         call of the client ends well, no byte changes, and at the end nothing is left: no slab,
+//         no record, no descriptor.
+// Method  a daemon for every step, until the client's work needs no more.
+TEST_F(CrashStepTest, EveryStep) {
+  constexpr int64_t kMost = 2000;
+  int64_t step = 0;
+  for (; !HasFailure(); ++step) {
+    SCOPED_TRACE(absl::StrCat("killed at step ", step));
+    ASSERT_LT(step, kMost) << "the work never ends";
+    start_dying_at(step);
+    live(socket_path());
+    {
+      NodeWatch node(socket_path());
+      EXPECT_TRUE(node.becomes([](const NodeLedger& ledger) {
+        return ledger.sessions == 1 && ledger.groups == 0 && ledger.windows == 0 &&
+               ledger.slab_bytes() == 0;
+      })) << daemon->log();
+    }
+    stop_supervisor();
+    EXPECT_EQ(daemon->stop(), 0) << daemon->log();
+    expect_no_keeper();
+    EXPECT_LE(deaths_, 1) << daemon->log();
+    if (deaths_ == 0) break;
+  }
+  EXPECT_GT(step, 40) << "fewer steps than there are things to keep";
+}
+
+}  // namespace
+}  // namespace cco::test

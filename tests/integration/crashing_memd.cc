@@ -1,0 +1,108 @@
+// cco-memd that kills itself at a chosen step of keeping its state: a step is a commit, or a
+// descriptor put into the vault or taken out, each before and after it is done.
+//   crashing_memd <step> cco-memd --config <file> ...
+// Steps count from 0; one that never comes kills nobody. The rest is what it stands in for.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "client/base/status_macros.h"
+#include "daemon/config.h"
+#include "daemon/kept_state.h"
+#include "daemon/sys/log.h"
+#include "device/runtime/open_driver.h"
+
+namespace cco::memd {
+namespace {
+
+class Steps {
+ public:
+  explicit Steps(int64_t last) : left_(last) {}
+  template <typename Action>
+  auto around(Action action) {
+    pass();
+    auto result = action();
+    pass();
+    return result;
+  }
+
+ private:
+  void pass() {
+    if (left_-- == 0) ::kill(::getpid(), SIGKILL);
+  }
+  int64_t left_;
+};
+
+class CrashingStore final : public StateStore {
+ public:
+  CrashingStore(StateStore& store, Steps& steps) : store_(store), steps_(steps) {}
+  absl::StatusOr<std::vector<Record>> load() override { return store_.load(); }
+  absl::Status commit(const std::vector<RecordChange>& changes) override {
+    return steps_.around([&] { return store_.commit(changes); });
+  }
+
+ private:
+  StateStore& store_;
+  Steps& steps_;
+};
+
+class CrashingVault final : public FdVault {
+ public:
+  CrashingVault(FdVault& vault, Steps& steps) : vault_(vault), steps_(steps) {}
+  absl::StatusOr<std::map<std::string, UniqueFd>> take_over() override {
+    return vault_.take_over();
+  }
+  absl::Status put(const std::string& name, BorrowedFd fd) override {
+    return steps_.around([&] { return vault_.put(name, fd); });
+  }
+  absl::Status remove(const std::string& name) override {
+    return steps_.around([&] { return vault_.remove(name); });
+  }
+  BorrowedFd broken() const override { return vault_.broken(); }
+  absl::Status recover(const std::map<std::string, BorrowedFd>& all) override {
+    return vault_.recover(all);
+  }
+
+ private:
+  FdVault& vault_;
+  Steps& steps_;
+};
+
+absl::Status serve(const std::string& config_path, int64_t last_step) {
+  CCO_ASSIGN_OR_RETURN(const Config config, load_config(config_path));
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, open_log(config.log_level));
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuDriver> driver, open_driver(config.driver));
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept,
+                       KeptState::open(config.state_dir, *journal));
+  Steps steps(last_step);
+  const Keeping keeping = kept->keeping();
+  CrashingStore store(keeping.store, steps);
+  CrashingVault vault(keeping.vault, steps);
+  const Keeping crashing{store, vault};
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Memd> memd,
+                       Memd::create(config, *driver, *journal, &crashing));
+  return memd->run(/*handle_signals=*/true);
+}
+
+}  // namespace
+}  // namespace cco::memd
+
+int main(int argc, char** argv) {
+  int64_t step = 0;
+  if (argc < 5 || !absl::SimpleAtoi(argv[1], &step)) return 64;
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  const absl::Status status = cco::memd::serve(argv[4], step);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

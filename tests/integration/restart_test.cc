@@ -1,0 +1,218 @@
+// The daemon is killed, or stopped, and another goes on: nobody loses anything.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/kept_node.h"
+
+namespace cco::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+class RestartTest : public KeptNodeTest {};
+
+// What two ranks of this process hold, with a pattern in every window.
+struct Holdings {
+  explicit Holdings(const Client& client) : groups(form_group(client, "job", 2)) {
+    windows.push_back(form_window(groups, "small", {.size_bytes = 4096}));
+    windows.push_back(form_window(groups, "large", {.size_bytes = 6 << 20}));
+    uint8_t value = 1;
+    for (const auto& window : windows) {
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        std::memset(own(window[rank], rank), value++, 4096);
+      }
+    }
+  }
+  static uint8_t* own(const Window& window, uint32_t rank) {
+    unsigned char* address = nullptr;
+    EXPECT_TRUE(succeeded(window.get_address(rank, 0, &address)));
+    return address;
+  }
+  // Through the other rank's mapping.
+  void expect_bytes() const {
+    uint8_t value = 1;
+    for (const auto& window : windows) {
+      for (uint32_t rank = 0; rank < 2; ++rank, ++value) {
+        const uint8_t* bytes = own(window[1 - rank], rank);
+        for (int i = 0; i < 4096; ++i) ASSERT_EQ(bytes[i], value) << "byte " << i;
+      }
+    }
+  }
+
+  std::vector<Group> groups;
+  std::vector<std::vector<Window>> windows;
+};
+
+::testing::AssertionResult barrier(const std::vector<Group>& groups) {
+  return all_succeeded(on_threads(static_cast<uint32_t>(groups.size()),
+                                  [&](uint32_t rank) { return groups[rank].barrier(20000); }));
+}
+
+// Goal    after kill -9, and after an orderly stop, the next daemon knows all that was there, and
+//         the client goes on with the same handles: old windows, new windows, barriers.
+TEST_F(RestartTest, ClientsGoOn) {
+  const Client client = attach(20000);
+  Holdings holdings(client);
+  const NodeLedger held = watch->now();
+  for (const bool orderly : {false, true, false}) {
+    if (orderly) {
+      EXPECT_EQ(daemon->stop(), 0) << daemon->log();
+      start_kept();
+    } else {
+      kill_and_start();
+    }
+    EXPECT_TRUE(daemon->logs("state_adopted"));
+    EXPECT_TRUE(watch->settles_at(held)) << daemon->log();
+    holdings.expect_bytes();
+    EXPECT_TRUE(barrier(holdings.groups));
+    const auto more = form_window(holdings.groups, "more", {.size_bytes = 3 << 20});
+    EXPECT_TRUE(barrier(holdings.groups));
+  }
+}
+
+// Goal    collective calls that are under way when the daemon is killed end well.
+// Method  rank 0 waits in a barrier, and in the making of a window, when it is killed; rank 1 comes
+//         to the next daemon.
+TEST_F(RestartTest, CallsUnderWayEndWell) {
+  const Client client = attach(20000);
+  Holdings holdings(client);
+  Window made[2];
+  std::thread waiting([&] {
+    EXPECT_TRUE(succeeded(holdings.groups[0].barrier(60000)));
+    EXPECT_TRUE(succeeded(Window::create(holdings.groups[0], "late",
+                                         {.size_bytes = 4096, .timeout_ms = 60000}, &made[0])));
+  });
+  while (watch->pending().empty()) std::this_thread::yield();
+  kill_and_start();
+  EXPECT_TRUE(succeeded(holdings.groups[1].barrier(60000)));
+  while (watch->pending().empty()) std::this_thread::yield();
+  kill_and_start();
+  EXPECT_TRUE(succeeded(Window::create(holdings.groups[1], "late",
+                                       {.size_bytes = 4096, .timeout_ms = 60000}, &made[1])));
+  waiting.join();
+}
+
+void put_until_told(Rank& rank) {
+  const Client client = attach(rank, 20000);
+  const Group group = join(client, rank);
+  Window window;
+  ASSERT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 4096}, &window)));
+  unsigned char* address = nullptr;
+  ASSERT_TRUE(succeeded(window.get_address(1 - rank.rank, 0, &address)));
+  auto* theirs = reinterpret_cast<std::atomic<uint64_t>*>(address);
+  ASSERT_TRUE(succeeded(window.get_address(rank.rank, 0, &address)));
+  auto* ours = reinterpret_cast<std::atomic<uint64_t>*>(address);
+  rank.say("ready");
+  std::atomic<bool> stop{false};
+  std::thread listener([&] {
+    rank.hear();
+    stop = true;
+  });
+  // Each step is an answer to the peer's: a lost one stops both.
+  uint64_t count = 0;
+  for (; !stop; ++count) {
+    *theirs = count + 1;
+    while (!stop && *ours < count + 1) std::this_thread::yield();
+  }
+  listener.join();
+  EXPECT_TRUE(succeeded(group.check()));
+  EXPECT_TRUE(succeeded(group.barrier(20000)));
+  rank.say(absl::StrCat(count));
+}
+
+// Goal    what runs on mapped memory never notices: stores between two processes go on while the
+//         daemon is killed and another started, again and again.
+TEST_F(RestartTest, RunningWorkNeverNotices) {
+  Ranks pair(2, put_until_told, ranks());
+  EXPECT_EQ(pair.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+  for (int i = 0; i < 3; ++i) kill_and_start();
+  pair.tell_all("stop");
+  for (const std::string& count : pair.hear_all()) EXPECT_GT(std::stoull(count), 0u);
+  pair.expect_success();
+}
+
+void attach_and_wait(Rank& rank) {
+  const Client client = attach(rank, 20000);
+  const Group group = join(client, rank);
+  Window window;
+  ASSERT_TRUE(succeeded(Window::create(group, "w", {.size_bytes = 1 << 20}, &window)));
+  rank.say("ready");
+  rank.hear();
+  const Outcome result = outcome(group.barrier(20000));
+  rank.say(absl::StrCat(cco_status_name(result.status), " ", result.rank));
+  rank.hear();
+}
+
+// Goal    who dies while no daemon runs is found dead by the next: the survivor learns which rank,
+//         and all memory comes back.
+TEST_F(RestartTest, DeathsMeanwhileAreNoticed) {
+  Ranks pair(2, attach_and_wait, ranks());
+  EXPECT_EQ(pair.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+  daemon->kill();
+  pair.signal(1, SIGKILL);
+  pair.wait(1);
+  start_kept();
+  pair.tell(0, "go on");
+  EXPECT_EQ(pair.hear(0), "CCO_ABORTED 1");
+  pair.tell(0, "end");
+  pair.expect_success();
+}
+
+// Goal    all die while no daemon runs: the next one holds nothing.
+TEST_F(RestartTest, NothingIsLeftOfTheDead) {
+  Ranks pair(2, attach_and_wait, ranks());
+  EXPECT_EQ(pair.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+  daemon->kill();
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.signal(rank, SIGKILL);
+  pair.expect_success();
+  start_kept();
+}
+
+// Goal    a keeper that dies is replaced and filled again, so that a later kill costs nothing.
+TEST_F(RestartTest, KeeperDies) {
+  const Client client = attach(20000);
+  Holdings holdings(client);
+  const pid_t keeper = keeper();
+  ASSERT_GT(keeper, 0);
+  ::kill(keeper, SIGKILL);
+  EXPECT_TRUE(daemon->logs("vault_refilled"));
+  kill_and_start();
+  holdings.expect_bytes();
+  EXPECT_TRUE(barrier(holdings.groups));
+  form_window(holdings.groups, "more", {.size_bytes = 3 << 20});
+}
+
+// Goal    if daemon and keeper die together, that is said, mapped memory stays, and the group ends
+//         with the reason.
+TEST_F(RestartTest, DaemonAndKeeperDie) {
+  const Client client = attach(20000);
+  Holdings holdings(client);
+  const pid_t keeper = keeper();
+  ASSERT_GT(keeper, 0);
+  daemon->signal(SIGSTOP);  // Or it would replace it.
+  ::kill(keeper, SIGKILL);
+  kill_and_start();
+  EXPECT_TRUE(daemon->logs("state_lost"));
+  holdings.expect_bytes();
+  EXPECT_TRUE(refused(holdings.groups[0].barrier(20000), CCO_ABORTED,
+                      {"cco-memd and what kept its descriptors have both ended"}));
+}
+
+// Goal    two daemons on one state, and a state of another machine start, are told apart.
+TEST_F(RestartTest, OneDaemonPerState) {
+  const TempDir other;
+  const Ended second = run_memd(
+      {"--driver", "host", "--socket", other.file("memd.sock"), "--state-dir", state_dir()});
+  EXPECT_NE(second.exit_code, 0);
+  EXPECT_NE(second.output.find(state_dir()), std::string::npos) << second.output;
+  EXPECT_TRUE(watch->answers());
+}
+
+}  // namespace
+}  // namespace cco::test

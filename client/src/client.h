@@ -60,8 +60,7 @@ class Client {
       request.set_timeout_ms(static_cast<uint32_t>(left.count()));
       return (stub.*method)(context, request, response);
     };
-    absl::Status outcome =
-        heard(connection_->carry_out(attempt, timeout, timeout + Connection::kGrace));
+    absl::Status outcome = heard(connection_->carry_out(attempt, timeout, timeout));
     request_ids_.end(call, request.request_id(), outcome);
     return outcome;
   }

@@ -82,7 +82,7 @@ absl::StatusOr<Connection::Link> Connection::link() const {
 
 absl::Status Connection::carry_out(Attempt attempt, Milliseconds timeout, Milliseconds away) {
   const Deadline deadline(timeout + kGrace);
-  const Deadline back(std::min(away, timeout + kGrace));
+  const Deadline back(std::min(away, timeout));  // The grace is for the last try's answer.
   Backoff backoff;
   Milliseconds left = timeout;
   for (;;) {

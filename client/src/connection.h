@@ -54,7 +54,7 @@ class Connection {
                     Milliseconds timeout) {
     return carry_out([&](v1::MemdService::Stub& stub, grpc::ClientContext* context,
                          Milliseconds) { return (stub.*method)(context, request, response); },
-                     timeout, timeout + kGrace);
+                     timeout, timeout);
   }
 
   /// One try at a call, of whose time-out `left` remains.
@@ -62,7 +62,6 @@ class Connection {
                                                  grpc::ClientContext* context, Milliseconds left)>;
   /// The same for any attempt. `away`: the most that a daemon may take to come back.
   absl::Status carry_out(Attempt attempt, Milliseconds timeout, Milliseconds away);
-  static constexpr Milliseconds kGrace{1000};
 
   /// Exchanges a ticket for its fd. RESOURCE_EXHAUSTED: this process is at its descriptor limit;
   /// the ticket is spent.
@@ -90,6 +89,8 @@ class Connection {
     std::shared_ptr<RpcChannel> rpc;  // Co-owned by calls in progress.
     uint64_t number = 0;              // Of changes so far.
   };
+
+  static constexpr Milliseconds kGrace{1000};
 
   Connection() = default;
   absl::Status finish(const grpc::Status& status, Milliseconds timeout) const;

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kPatient{30000};  // For what must happen.
-constexpr milliseconds kShort{100};
+constexpr milliseconds kShort{500};
 constexpr milliseconds kFarewell{1000};
 
 void expect_text(const absl::Status& status, absl::StatusCode code,

@@ -21,8 +21,9 @@ absl::StatusOr<std::string> boot_id() {
       "cannot read ", kPath, ", which tells whether the state is of this boot. Is /proc mounted?"));
 }
 
-absl::StatusOr<std::unique_ptr<FdVault>> open_vault(const std::string& state_dir) {
-  if (std::getenv("FDSTORE") != nullptr) return SystemdVault::open();
+absl::StatusOr<std::unique_ptr<FdVault>> open_vault(const std::string& state_dir,
+                                                    std::map<std::string, UniqueFd> kept) {
+  if (std::getenv("FDSTORE") != nullptr) return SystemdVault::open(std::move(kept));
   KeeperVault::Options options;
   options.state_dir = state_dir;
   CCO_ASSIGN_OR_RETURN(options.program, find_keeper_program());
@@ -32,7 +33,8 @@ absl::StatusOr<std::unique_ptr<FdVault>> open_vault(const std::string& state_dir
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KeptState>> KeptState::open(const std::string& state_dir,
-                                                           Journal& journal) {
+                                                           Journal& journal,
+                                                           std::map<std::string, UniqueFd> kept) {
   CCO_ASSIGN_OR_RETURN(const std::string boot, boot_id());
   std::unique_ptr<KeptState> state(new KeptState);
   CCO_ASSIGN_OR_RETURN(state->store_, SqliteStore::open(state_dir, boot));
@@ -42,7 +44,7 @@ absl::StatusOr<std::unique_ptr<KeptState>> KeptState::open(const std::string& st
                                 " reason=\"the machine has been started anew since: all memory and "
                                 "all processes that they tell of are gone\""));
   }
-  CCO_ASSIGN_OR_RETURN(state->vault_, open_vault(state_dir));
+  CCO_ASSIGN_OR_RETURN(state->vault_, open_vault(state_dir, std::move(kept)));
   return state;
 }
 

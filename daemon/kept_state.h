@@ -1,10 +1,12 @@
 // Opens what a configured state_dir stands for: the records, and what holds the descriptors.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/base/unique.h"
 #include "daemon/memd.h"
 #include "daemon/state/sqlite_store.h"
 
@@ -12,10 +14,11 @@ namespace cco::memd {
 
 class KeptState {
  public:
-  /// systemd's descriptor store if $FDSTORE says that there is one, else a keeper. Errors as of
-  /// SqliteStore, SystemdVault and KeeperVault.
+  /// systemd's descriptor store if $FDSTORE says that there is one, with what it gave to us as
+  /// `kept`; else a keeper. Errors as of SqliteStore, SystemdVault and KeeperVault.
   static absl::StatusOr<std::unique_ptr<KeptState>> open(const std::string& state_dir,
-                                                         Journal& journal);
+                                                         Journal& journal,
+                                                         std::map<std::string, UniqueFd> kept = {});
 
   Keeping keeping() { return {*store_, *vault_}; }
 

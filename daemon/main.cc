@@ -17,6 +17,7 @@
 #include "daemon/config.h"
 #include "daemon/kept_state.h"
 #include "daemon/memd.h"
+#include "daemon/sys/given_fds.h"
 #include "daemon/sys/log.h"
 #include "device/runtime/open_driver.h"
 
@@ -71,6 +72,8 @@ absl::StatusOr<cco::memd::Config> configure(const Arguments& arguments) {
 }
 
 int serve(const cco::memd::Config& config) {
+  absl::StatusOr<cco::memd::GivenFds> given = cco::memd::take_given_fds();
+  if (!given.ok()) return fail(given.status(), kUnavailable);
   raise_descriptor_limit();
   // Before any thread starts: run() takes these from a descriptor, and gRPC and the drivers start
   // threads.
@@ -89,13 +92,14 @@ int serve(const cco::memd::Config& config) {
   std::unique_ptr<cco::memd::KeptState> kept;
   std::optional<cco::memd::Keeping> keeping;
   if (!config.state_dir.empty()) {
-    auto opened = cco::memd::KeptState::open(config.state_dir, **journal);
+    auto opened = cco::memd::KeptState::open(config.state_dir, **journal, std::move(given->kept));
     if (!opened.ok()) return fail(opened.status(), kUnavailable);
     kept = *std::move(opened);
     keeping.emplace(kept->keeping());
   }
-  absl::StatusOr<std::unique_ptr<cco::memd::Memd>> memd = cco::memd::Memd::create(
-      config, **driver, **journal, keeping.has_value() ? &*keeping : nullptr);
+  absl::StatusOr<std::unique_ptr<cco::memd::Memd>> memd =
+      cco::memd::Memd::create(config, **driver, **journal,
+                              keeping.has_value() ? &*keeping : nullptr, std::move(given->sockets));
   if (!memd.ok()) return fail(memd.status(), kUnavailable);
   (*journal)->record(
       cco::memd::Severity::kInfo, "started",

@@ -54,6 +54,12 @@ absl::StatusOr<int64_t> optional_group(const std::string& name) {
   return gid;
 }
 
+absl::StatusOr<Listeners> open_listeners(const Config& config, std::vector<UniqueFd> sockets) {
+  if (!sockets.empty()) return Listeners::adopt(config.socket_path, std::move(sockets));
+  CCO_ASSIGN_OR_RETURN(const int64_t gid, optional_group(config.socket_group));
+  return Listeners::create({config.socket_path, config.socket_mode, gid});
+}
+
 BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
   BrokerOptions options;
   options.limits = config.limits;
@@ -113,12 +119,11 @@ Memd::Memd(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Memd::~Memd() = default;
 
 absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriver& driver,
-                                                   Journal& journal, const Keeping* keeping) {
-  CCO_ASSIGN_OR_RETURN(const int64_t socket_gid, optional_group(config.socket_group));
+                                                   Journal& journal, const Keeping* keeping,
+                                                   std::vector<UniqueFd> sockets) {
   CCO_ASSIGN_OR_RETURN(const int64_t operator_gid, optional_group(config.operator_group));
   CCO_ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::create());
-  CCO_ASSIGN_OR_RETURN(Listeners listeners,
-                       Listeners::create({config.socket_path, config.socket_mode, socket_gid}));
+  CCO_ASSIGN_OR_RETURN(Listeners listeners, open_listeners(config, std::move(sockets)));
   std::unique_ptr<Recorder> recorder;
   Decoded left;
   if (keeping != nullptr) {
@@ -254,6 +259,8 @@ void Memd::stop() {
     notify_systemd("STOPPING=1");
     if (parts.recorder != nullptr) parts.recorder->stop();
     parts.broker.stop();
+    // Who comes now is the next daemon's, if systemd listens for both.
+    parts.loop->unwatch(parts.listeners.fds());
     parts.loop->unwatch(parts.listeners.rpc());
     parts.stopper = std::thread([&parts] {
       parts.server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));

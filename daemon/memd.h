@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/base/unique.h"
 #include "daemon/config.h"
 #include "daemon/ports/fd_vault.h"
 #include "daemon/ports/journal.h"
@@ -25,11 +27,12 @@ class Memd {
  public:
   /// Takes the sockets, goes on with what an earlier daemon left, and starts to listen; run()
   /// serves. `driver`, `journal` and what `keeping` names outlive this; null: nothing is kept.
-  /// Errors as of Listeners::create() and Recorder; NOT_FOUND: a configured Unix group does not
-  /// exist.
+  /// `sockets`: those that systemd listens on for us; none: they are made as configured. Errors as
+  /// of Listeners and Recorder; NOT_FOUND: a configured Unix group does not exist.
   static absl::StatusOr<std::unique_ptr<Memd>> create(const Config& config, GpuDriver& driver,
                                                       Journal& journal,
-                                                      const Keeping* keeping = nullptr);
+                                                      const Keeping* keeping = nullptr,
+                                                      std::vector<UniqueFd> sockets = {});
   ~Memd();
 
   /// Serves until stop() or, with `handle_signals`, SIGTERM or SIGINT, which must be blocked in

@@ -72,6 +72,24 @@ absl::Status remove_stale(const std::string& path, int type) {
   return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : failure("remove the stale socket", path);
 }
 
+struct Place {
+  int type;
+  std::string path;  // Empty: none in the file system.
+};
+
+Place place_of(BorrowedFd socket) {
+  Place place{-1, ""};
+  socklen_t size = sizeof place.type;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_TYPE, &place.type, &size);
+  sockaddr_un address{};
+  size = sizeof address - 1;  // A path of full length has no end of its own.
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+      address.sun_family == AF_UNIX) {
+    place.path = address.sun_path;
+  }
+  return place;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> listen_on(const std::string& path, int type,
@@ -111,10 +129,37 @@ absl::StatusOr<Listeners> Listeners::create(const ListenerOptions& options) {
   return listeners;
 }
 
+absl::StatusOr<Listeners> Listeners::adopt(const std::string& socket_path,
+                                           std::vector<UniqueFd> sockets) {
+  const std::string fd_path = fd_socket_path(socket_path);
+  const auto refusal = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("systemd listens ", what, ". Its socket unit needs ListenStream=", socket_path,
+                     " and ListenSequentialPacket=", fd_path,
+                     ", and nothing else; or change socket_path in the configuration of cco-memd"));
+  };
+  Listeners listeners;
+  for (UniqueFd& fd : sockets) {
+    const Place place = place_of(fd);
+    UniqueFd* member = place.type == SOCK_STREAM && place.path == socket_path  ? &listeners.rpc_
+                       : place.type == SOCK_SEQPACKET && place.path == fd_path ? &listeners.fds_
+                                                                               : nullptr;
+    if (member == nullptr || *member) {
+      return refusal(absl::StrCat("on a socket of type ", place.type, " at '", place.path, "'"));
+    }
+    if (::fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0) return failure("set up", place.path);
+    *member = std::move(fd);
+  }
+  if (!listeners.rpc_) return refusal(absl::StrCat("on ", fd_path, " alone"));
+  if (!listeners.fds_) return refusal(absl::StrCat("on ", socket_path, " alone"));
+  return listeners;
+}
+
 Listeners::~Listeners() {
+  if (!lock_) return;
   if (rpc_) ::unlink(path_.c_str());
   if (fds_) ::unlink(fd_socket_path(path_).c_str());
-  if (lock_) ::unlink((path_ + ".lock").c_str());
+  ::unlink((path_ + ".lock").c_str());
 }
 
 }  // namespace cco::memd

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/base/unique.h"
@@ -30,6 +31,12 @@ class Listeners {
   /// socket
   static absl::StatusOr<Listeners> create(const ListenerOptions& options);
 
+  /// Those that systemd listens on: their mode and group are its socket unit's, and it removes
+  /// them. INVALID_ARGUMENT: they are others than `socket_path` and the fd channel's, or one is
+  /// missing; the message says what the socket unit needs.
+  static absl::StatusOr<Listeners> adopt(const std::string& socket_path,
+                                         std::vector<UniqueFd> sockets);
+
   Listeners(Listeners&&) = default;
   Listeners& operator=(Listeners&&) = delete;
   ~Listeners();
@@ -40,7 +47,7 @@ class Listeners {
  private:
   Listeners() = default;
   std::string path_;
-  UniqueFd lock_;  // Held for life; the kernel drops it even if we are killed.
+  UniqueFd lock_;  // Held for life; the kernel drops it even if we are killed. None: adopted.
   UniqueFd rpc_;
   UniqueFd fds_;
 };

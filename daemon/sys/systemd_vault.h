@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "daemon/ports/fd_vault.h"
 #include "daemon/sys/vault_names.h"
@@ -16,26 +15,19 @@ namespace cco::memd {
 /// holds one open file once only, under the first of its names.
 class SystemdVault final : public FdVault {
  public:
-  /// FAILED_PRECONDITION: systemd did not start this process, or its descriptor store is off, or of
-  /// unknown size; the message says what the unit lacks. INVALID_ARGUMENT: $LISTEN_FDS and what
-  /// belongs to it contradict each other.
-  static absl::StatusOr<std::unique_ptr<SystemdVault>> open();
+  /// With what the store gave to this process. FAILED_PRECONDITION: systemd did not start it, or
+  /// the store is off, or of unknown size; the message says what the unit lacks.
+  static absl::StatusOr<std::unique_ptr<SystemdVault>> open(std::map<std::string, UniqueFd> kept);
 
   absl::StatusOr<std::map<std::string, UniqueFd>> take_over() override;
   absl::Status put(const std::string& name, BorrowedFd fd) override;
   absl::Status remove(const std::string& name) override;
 
-  /// Listening sockets that systemd opened for us, by FileDescriptorName=. They are no part of the
-  /// vault. Once.
-  std::multimap<std::string, UniqueFd> take_sockets() { return std::move(sockets_); }
-
  private:
   explicit SystemdVault(uint64_t limit) : names_(limit) {}
-  absl::Status receive_fds();
 
   VaultNames names_;
   std::map<std::string, UniqueFd> kept_;
-  std::multimap<std::string, UniqueFd> sockets_;
 };
 
 }  // namespace cco::memd

@@ -1,5 +1,6 @@
 // Starting, stopping and configuring the daemon: its sockets, its lock, its one instance.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -114,6 +115,34 @@ TEST_F(SocketTest, LiveSocketIsKept) {
     EXPECT_TRUE(connect_unix(taken, type).ok());
     ::unlink(taken.c_str());
   }
+}
+
+// Goal    a daemon that systemd starts listens on systemd's sockets: who connects while there is no
+//         daemon is served by the next.
+// Method  its environment by hand; a client that attaches between two daemons.
+TEST_F(SocketTest, SystemdListens) {
+  DaemonProcess::Options options;
+  options.socket_path = folder.file("memd.sock");
+  const UniqueFd rpc = listen_at(options.socket_path, SOCK_STREAM);
+  const UniqueFd fds = listen_at(fd_socket_path(options.socket_path), SOCK_SEQPACKET);
+  options.wrapper = {"sh", "-c", "LISTEN_PID=$$ exec \"$0\" \"$@\""};
+  options.environment = {{"LISTEN_FDS", "2"}, {"LISTEN_FDNAMES", "memd.socket:memd.socket"}};
+  options.fds = {{rpc.get(), 3}, {fds.get(), 4}};
+  start(options);
+  attach();
+  forget_daemon();
+  EXPECT_EQ(daemon->stop(), 0) << daemon->log();
+  Client early;
+  std::thread attaches([&] {
+    EXPECT_TRUE(succeeded(Client::create({options.socket_path.c_str(), 20000}, &early)));
+  });
+  pollfd waiting[] = {{rpc.get(), POLLIN, 0}, {fds.get(), POLLIN, 0}};
+  EXPECT_GT(::poll(waiting, 2, static_cast<int>(patience().count())), 0);
+  start(options);
+  attaches.join();
+  early = Client();
+  forget_daemon();
+  EXPECT_EQ(daemon->stop(), 0) << daemon->log();
 }
 
 // Goal    a second daemon on the same socket is refused, names the first, and does not disturb it.

@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::start(const Option
                            {CCO_MEMD_PROGRAM, "--config", config, "--log-level", "debug"});
   process.environment = options.environment;
   process.environment["NOTIFY_SOCKET"] = notify_path;
-  process.fds = {{write_end.get(), 2}};
+  process.fds = options.fds;
+  process.fds.emplace_back(write_end.get(), 2);
   daemon->process_ = std::make_unique<Process>(process);
   write_end.reset();
   daemon->reader_ = std::thread([raw = daemon.get(), pipe = std::move(read_end)]() mutable {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,7 +24,8 @@ class DaemonProcess {
     std::string config = "host { device_count: 4 bytes_per_device: 268435456 }";
     std::vector<std::string> wrapper;  ///< Programs that exec what follows them: "setpriv", ….
     std::map<std::string, std::string> environment;
-    std::string socket_path;  ///< Empty: in a fresh folder.
+    std::vector<std::pair<int, int>> fds;  ///< Ours, and the number it gets there.
+    std::string socket_path;               ///< Empty: in a fresh folder.
   };
 
   /// Returns when the daemon has said that it is ready. FAILED_PRECONDITION: it ended before; the

@@ -255,6 +255,41 @@ TEST(Listeners, ModeIsTightFromBirth) {
   }
 }
 
+// Goal    sockets that systemd listens on are taken by type and path, and stay when the daemon
+// goes;
+//         the refusal of one too many, one too few or another one says what the socket unit needs.
+TEST(Listeners, AdoptsWhatSystemdListensOn) {
+  TemporaryDirectory directory;
+  const ListenerOptions options{directory / "memd.sock", 0600, -1};
+  const std::string fd_path = directory / "memd-fd.sock", other_path = directory / "other.sock";
+  const UniqueFd rpc = *listen_on(options.socket_path, SOCK_STREAM, options);
+  const UniqueFd fds = *listen_on(fd_path, SOCK_SEQPACKET, options);
+  const UniqueFd other = *listen_on(other_path, SOCK_STREAM, options);
+  const auto adopt = [&](std::initializer_list<const UniqueFd*> given) {
+    std::vector<UniqueFd> sockets;
+    for (const UniqueFd* fd : given) sockets.emplace_back(::dup(fd->get()));
+    return Listeners::adopt(options.socket_path, std::move(sockets));
+  };
+  ::fcntl(rpc.get(), F_SETFL, 0);  // As systemd leaves it.
+  {
+    const absl::StatusOr<Listeners> both = adopt({&fds, &rpc});
+    ASSERT_TRUE(both.ok()) << both.status();
+    const absl::StatusOr<UniqueFd> client = connect_unix(options.socket_path, SOCK_STREAM);
+    EXPECT_TRUE(UniqueFd(::accept(both->rpc().get(), nullptr, nullptr)));
+    EXPECT_EQ(::accept(both->rpc().get(), nullptr, nullptr), -1) << "it does not block";
+  }
+  EXPECT_TRUE(connect_unix(fd_path, SOCK_SEQPACKET).ok()) << "they are systemd's";
+  const auto needs = AllOf(HasSubstr("ListenStream=" + options.socket_path),
+                           HasSubstr("ListenSequentialPacket=" + fd_path));
+  EXPECT_THAT(text(adopt({&rpc}).status()), AllOf(HasSubstr("memd.sock alone"), needs));
+  EXPECT_THAT(text(adopt({&fds}).status()), AllOf(HasSubstr("memd-fd.sock alone"), needs));
+  EXPECT_THAT(text(adopt({&rpc, &fds, &rpc}).status()), AllOf(HasSubstr("a socket of"), needs));
+  EXPECT_THAT(text(adopt({&rpc, &other}).status()), AllOf(HasSubstr(other_path), needs));
+  for (const std::string& path : {options.socket_path, fd_path, other_path}) {
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+  }
+}
+
 // Goal    paths that cannot be bound are refused with the cause.
 TEST(Listeners, BadPathsSayWhy) {
   const auto create = [](const std::string& path) {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/fd_frame.h"
 #include "client/base/status_macros.h"
+#include "daemon/sys/given_fds.h"
 #include "daemon/sys/keeper_vault.h"
 #include "daemon/sys/systemd_vault.h"
 #include "tests/support/patience.h"
@@ -69,7 +70,7 @@ class Stage {
     if (verb == "broken") return wait_readable(keeper_->broken(), patience());
     if (verb == "recover") return recover();
     if (verb == "sockets") {
-      for (const auto& [socket_name, socket] : systemd_->take_sockets()) say(socket_name);
+      for (size_t i = 0; i < sockets_.size(); ++i) say("one");
       return absl::OkStatus();
     }
     return absl::UnimplementedError(verb);
@@ -85,7 +86,9 @@ class Stage {
     ::setenv("LISTEN_PID", absl::StrCat(::getpid()).c_str(), 1);
     ::setenv("LISTEN_FDS", absl::StrCat(given_.size()).c_str(), 1);
     ::setenv("LISTEN_FDNAMES", absl::StrJoin(given_, ":").c_str(), 1);
-    CCO_ASSIGN_OR_RETURN(systemd_, SystemdVault::open());
+    CCO_ASSIGN_OR_RETURN(memd::GivenFds given, memd::take_given_fds());
+    sockets_ = std::move(given.sockets);
+    CCO_ASSIGN_OR_RETURN(systemd_, SystemdVault::open(std::move(given.kept)));
     vault_ = systemd_.get();
     return absl::OkStatus();
   }
@@ -141,6 +144,7 @@ class Stage {
   std::vector<std::string> given_;
   std::unique_ptr<KeeperVault> keeper_;
   std::unique_ptr<SystemdVault> systemd_;
+  std::vector<UniqueFd> sockets_;
   memd::FdVault* vault_ = nullptr;
   std::map<std::string, UniqueFd> mine_;
 };
@@ -223,14 +227,11 @@ absl::Status VaultActor::forget(const std::string& name) { return ask("forget " 
 absl::Status VaultActor::wait_until_broken() { return ask("broken"); }
 absl::Status VaultActor::recover() { return ask("recover"); }
 
-std::vector<std::string> VaultActor::socket_names() {
+int VaultActor::socket_count() {
   send("sockets");
-  std::vector<std::string> names;
-  for (;;) {
-    const absl::StatusOr<std::string> name = next_of_flood();
-    if (!name.ok()) return names;
-    names.push_back(*name);
-  }
+  int count = 0;
+  while (next_of_flood().ok()) ++count;
+  return count;
 }
 
 void VaultActor::begin_flood(const std::string& prefix, int count) {

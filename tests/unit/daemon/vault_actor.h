@@ -44,7 +44,8 @@ class VaultActor {
   absl::Status forget(const std::string& name);
   absl::Status wait_until_broken();
   absl::Status recover();
-  std::vector<std::string> socket_names();
+  /// How many of what it was given are listening sockets.
+  int socket_count();
 
   /// Puts memfds named "<prefix>-0", "<prefix>-1", ..., each with its name in it, up to `count`.
   void begin_flood(const std::string& prefix, int count);

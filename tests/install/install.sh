@@ -23,9 +23,10 @@ cmake --install "$build" --prefix "$work/installed" > "$work/install.log"
 prefix=$work/moved
 mv "$work/installed" "$prefix"
 
-for file in bin/cco-memd bin/ccoctl bin/cco-bench bin/cco-main-job include/cco/cco.h include/cco/client.hpp \
-  include/cco/device.hpp include/mori/cco/cco.hpp etc/cco/memd.textproto lib/systemd/system/cco-memd.service \
-  lib/sysusers.d/cco.conf lib/tmpfiles.d/cco.conf share/cco/northanger_abbey.txt share/doc/cco/LICENSE; do
+for file in bin/cco-memd bin/ccoctl bin/cco-bench bin/cco-main-job libexec/cco/cco-keeper include/cco/cco.h \
+  include/cco/client.hpp include/cco/device.hpp include/mori/cco/cco.hpp etc/cco/memd.textproto \
+  lib/systemd/system/cco-memd.service lib/systemd/system/cco-memd.socket lib/sysusers.d/cco.conf \
+  lib/tmpfiles.d/cco.conf share/cco/northanger_abbey.txt share/doc/cco/LICENSE; do
   [ -s "$prefix/$file" ] || fail "not installed: $file"
 done
 library=$(find "$prefix" -name libcco_client.so.0 -print -quit)

@@ -15,6 +15,7 @@
 #include "cco/memd/config/v1/config.pb.h"
 #include "client/base/fd_frame.h"
 #include "client/base/status_macros.h"
+#include "daemon/config_tenants.h"
 
 namespace cco::memd {
 namespace {
@@ -115,12 +116,13 @@ absl::StatusOr<Config> read(const v1::Config& from) {
   constexpr size_t kMaxStateDirBytes = 90;  // The keeper's socket lies in it.
   if (config.state_dir.size() > kMaxStateDirBytes ||
       (!config.state_dir.empty() && config.state_dir[0] != '/')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("state_dir is '", config.state_dir, "'; it takes an absolute path of at most ",
-                     kMaxStateDirBytes, " bytes, or nothing"));
+    return absl::InvalidArgumentError(absl::StrCat("state_dir is '", config.state_dir,
+                                                   "'; it takes an absolute path of at most ",
+                                                   kMaxStateDirBytes, " bytes, or nothing"));
   }
   if (from.has_log_level()) config.log_level = from.log_level();
   CCO_RETURN_IF_ERROR(read_limits(from.limits(), &config.limits));
+  CCO_ASSIGN_OR_RETURN(config.tenants, read_tenants(from, config.limits, config.control_bytes));
   return config;
 }
 
@@ -177,6 +179,7 @@ std::string print_config(const Config& config) {
   limits->set_tickets_per_session(config.limits.tickets_per_session);
   limits->set_requests_per_session(config.limits.requests_per_session);
   limits->set_calls_per_session(config.limits.calls_per_session);
+  print_tenants(config.tenants, &message);
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);
   return text;

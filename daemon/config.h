@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/core/limits.h"
+#include "daemon/core/tenants.h"
 #include "daemon/ports/executor.h"
 #include "device/runtime/open_driver.h"
 
@@ -25,6 +26,7 @@ struct Config {
   Milliseconds ticket_lifetime{10000};
   std::string log_level = "info";
   Limits limits;
+  Tenants tenants;
 };
 
 /// NOT_FOUND: no such file. INVALID_ARGUMENT: malformed, an unknown field, or a value out of range;

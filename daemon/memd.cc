@@ -63,6 +63,7 @@ absl::StatusOr<Listeners> open_listeners(const Config& config, std::vector<Uniqu
 BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
   BrokerOptions options;
   options.limits = config.limits;
+  options.tenants = config.tenants;
   options.incarnation = incarnation;
   options.slab_bytes = config.slab_bytes;
   options.control_bytes = config.control_bytes;

@@ -22,6 +22,7 @@
 #include "daemon/core/limits.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/slab_table.h"
+#include "daemon/core/tenants.h"
 #include "daemon/ports/executor.h"
 #include "daemon/ports/gpu_pool.h"
 #include "daemon/ports/journal.h"
@@ -31,6 +32,7 @@ namespace cco::memd {
 
 struct BrokerOptions {
   Limits limits;
+  Tenants tenants;
   uint64_t incarnation = 0;
   uint64_t slab_bytes = 0;               // 0: the driver's preference.
   uint64_t control_bytes = 1024 * 1024;  // Rounded up to the granularity.
@@ -117,19 +119,28 @@ class Broker {
                                           uint32_t slab_index);
 
   // Looking. `session` sees its own tenant's, operators see all.
+  using FormingKey = std::pair<TenantId, std::string>;  // And name or unique id.
   struct Forming {
-    uint32_t uid;
+    TenantId tenant;
     std::string name;
     std::string unique_id;
     std::unique_ptr<Rendezvous<JoinRequest, JoinResult>> call;
   };
-  bool may_see(const Session& session, uint32_t uid) const {
-    return session.who.is_operator || session.who.uid == uid;
+  bool may_see(const Session& session, TenantId tenant) const {
+    return session.who.is_operator || session.tenant == tenant;
   }
+  const Tenants& tenants() const { return options_.tenants; }
+  struct TenantUse {
+    uint64_t sessions = 0;
+    uint64_t groups = 0;
+    uint64_t windows = 0;
+    std::vector<uint64_t> bytes;  // By GPU.
+  };
+  TenantUse use_of(TenantId tenant) const;
   const SessionTable& sessions() const { return sessions_; }
   const SlabTable& slabs() const { return slabs_; }
   const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
-  const std::map<std::pair<uint32_t, std::string>, Forming>& forming() const { return forming_; }
+  const std::map<FormingKey, Forming>& forming() const { return forming_; }
   uint32_t window_count() const;
   uint64_t slab_bytes(const Group& group, uint32_t rank) const;
   const BrokerOptions& options() const { return options_; }
@@ -148,11 +159,12 @@ class Broker {
   absl::StatusOr<Milliseconds> check_timeout(Milliseconds timeout) const;
 
   absl::Status check_join(const JoinRequest& request) const;
-  void form_group(const std::pair<uint32_t, std::string>& key);
-  void finish_forming(const std::pair<uint32_t, std::string>& key, std::unique_ptr<Group> group,
+  void form_group(const FormingKey& key);
+  void finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
                       absl::StatusOr<std::vector<SlabId>> control);
   absl::StatusOr<std::unique_ptr<Group>> make_group(const Forming& forming);
 
+  void restore_slabs(BrokerState* state);
   void set_out(Group& group, uint32_t rank, MemberState state);
   void abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank);
   void end_calls(Group& group);
@@ -170,6 +182,19 @@ class Broker {
       if (call != pending.end() && call->second->is_idle()) pending.erase(call);
     });
   }
+
+  /// Of a call that only operators may make: who did what to what, or tried to.
+  void audit(const Session& session, const char* call, const std::string& object,
+             const absl::Status& result);
+  // Limits and quotas. Called right before what they are asked for begins, so that nothing comes
+  // between.
+  absl::Status check_another_group(TenantId tenant, const std::string& what) const;
+  absl::Status check_another_window(TenantId tenant, const std::string& what) const;
+  absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
+                                uint64_t size_bytes) const;
+  /// SlabTable::create() within the tenant's quota.
+  void create_slabs(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+                    MemoryKind kind, SlabTable::Done done);
 
   absl::Status check_window(Group& group, const WindowRequest& request) const;
   void place_window(Group& group, const std::string& key);
@@ -194,7 +219,7 @@ class Broker {
   ExportDesk desk_;
   ExportDesk::MakeSecret make_secret_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;
-  std::map<std::pair<uint32_t, std::string>, Forming> forming_;  // By tenant and name or id.
+  std::map<FormingKey, Forming> forming_;
   uint64_t last_group_id_ = 0;
   uint64_t last_window_id_ = 0;
   uint64_t last_generation_ = 0;

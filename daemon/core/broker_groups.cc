@@ -103,24 +103,23 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
   request.who = session.who;
   request.gpu = *gpu;
 
-  const uint32_t uid = session.who.uid, rank = request.rank;
+  const TenantId tenant = session.tenant;
+  const uint32_t rank = request.rank;
   for (const auto& [id, group] : groups_) {
-    if (group->uid == uid && group->name == request.name && group->unique_id == request.unique_id) {
+    if (group->tenant == tenant && group->name == request.name &&
+        group->unique_id == request.unique_id) {
       return reply(absl::AlreadyExistsError(absl::StrCat(
           "a group of ", group->size(), " ranks with that ",
           request.name.empty() ? "unique id" : "name", " is running (group ", number(id),
           "): rank ", rank, " cannot join it. Wait until it has ended, or take another name")));
     }
   }
-  const std::pair<uint32_t, std::string> key{uid, request.name.empty()
-                                                      ? absl::StrCat("id ", request.unique_id)
-                                                      : absl::StrCat("name ", request.name)};
+  const FormingKey key{tenant, request.name.empty() ? absl::StrCat("id ", request.unique_id)
+                                                    : absl::StrCat("name ", request.name)};
   auto forming = forming_.find(key);
   if (forming == forming_.end()) {
-    if (groups_.size() + forming_.size() >= options_.limits.groups) {
-      return reply(over_limit(
-          "groups", options_.limits.groups,
-          absl::StrCat(groups_.size(), " groups run and ", forming_.size(), " are forming")));
+    if (absl::Status status = check_another_group(tenant, call_name(request)); !status.ok()) {
+      return reply(status);
     }
     const auto forget_if_empty = [this, key] {
       executor_.post([this, key] {
@@ -131,7 +130,8 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
     auto call = std::make_unique<Rendezvous<JoinRequest, JoinResult>>(
         executor_, call_name(request), request.size, forget_if_empty);
     forming =
-        forming_.emplace(key, Forming{uid, request.name, request.unique_id, std::move(call)}).first;
+        forming_.emplace(key, Forming{tenant, request.name, request.unique_id, std::move(call)})
+            .first;
   }
   auto& call = *forming->second.call;
   if (call.size() != request.size) {
@@ -176,7 +176,7 @@ absl::StatusOr<std::unique_ptr<Group>> Broker::make_group(const Forming& forming
   auto group = std::make_unique<Group>(GroupId{++last_group_id_},
                                        Heap(slot_bytes, control_bytes, granularity));
   group->generation = ++last_generation_;
-  group->uid = forming.uid;
+  group->tenant = forming.tenant;
   group->name = forming.name;
   group->unique_id = forming.unique_id;
   for (uint32_t rank = 0; rank < call.size(); ++rank) {
@@ -194,7 +194,7 @@ absl::StatusOr<std::unique_ptr<Group>> Broker::make_group(const Forming& forming
   return group;
 }
 
-void Broker::form_group(const std::pair<uint32_t, std::string>& key) {
+void Broker::form_group(const FormingKey& key) {
   Forming& forming = forming_.at(key);
   auto& call = *forming.call;
   const auto fail = [&](const absl::Status& status) {
@@ -218,15 +218,15 @@ void Broker::form_group(const std::pair<uint32_t, std::string>& key) {
   for (const Rank& rank : (*group)->ranks) gpus.push_back(rank.gpu);
   const uint64_t control_bytes = (*group)->heap.control_bytes();
   call.set_doing("the allocation of the control regions");
-  slabs_.create(
-      gpus, control_bytes, MemoryKind::kControl,
+  const TenantId tenant = forming.tenant;
+  create_slabs(
+      tenant, gpus, control_bytes, MemoryKind::kControl,
       [this, key, group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
         finish_forming(key, std::move(group), std::move(control));
       });
 }
 
-void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
-                            std::unique_ptr<Group> group,
+void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
                             absl::StatusOr<std::vector<SlabId>> control) {
   const auto found = forming_.find(key);
   CCO_ASSERT(found != forming_.end());  // Kept while it is doing something.
@@ -265,8 +265,8 @@ void Broker::finish_forming(const std::pair<uint32_t, std::string>& key,
     changes_.ranks.emplace(group->id, rank);
   }
   journal_.record(Severity::kInfo, "group_formed",
-                  absl::StrCat("group=", number(group->id), " name=\"", group->name,
-                               "\" uid=", group->uid, " ranks=", group->size()));
+                  absl::StrCat("group=", number(group->id), " name=\"", group->name, "\" tenant=",
+                               tenants().name(group->tenant), " ranks=", group->size()));
   changes_.groups.insert(group->id);
   groups_.emplace(group->id, std::move(group));
   call->finish([&](uint32_t) { return result; });
@@ -282,16 +282,25 @@ absl::Status Broker::leave(Session& session, GroupId id, uint32_t rank) {
 
 absl::Status Broker::abort(Session& session, GroupId id, uint32_t rank) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
-  const absl::StatusOr<Member> member = find_member(session, id, rank);
-  const auto found = groups_.find(id);
-  if (!member.ok() && (found == groups_.end() || !session.who.is_operator)) {
-    return absl::NotFoundError(
-        absl::StrCat("no group ", number(id), " that this process may abort"));
+  if (const absl::StatusOr<Member> member = find_member(session, id, rank); member.ok()) {
+    abort_group(*member->group, CCO_ABORT_WORD(CCO_ABORT_REQUESTED, rank),
+                absl::StrCat("rank ", rank, " aborted it"), rank);
+    return absl::OkStatus();
   }
-  abort_group(*found->second, CCO_ABORT_WORD(CCO_ABORT_REQUESTED, member.ok() ? rank : 0),
-              member.ok() ? absl::StrCat("rank ", rank, " aborted it")
-                          : absl::StrCat("an operator (user ", session.who.uid, ") aborted it"),
-              member.ok() ? rank : 0);
+  const auto found = groups_.find(id);
+  const bool is_there = found != groups_.end();
+  absl::Status status;
+  if (!is_there || !session.who.is_operator) {
+    status =
+        absl::NotFoundError(absl::StrCat("no group ", number(id), " that this process may abort"));
+  }
+  audit(session, "AbortGroup",
+        absl::StrCat("group=", number(id),
+                     " owner=", is_there ? tenants().name(found->second->tenant) : "none"),
+        status);
+  if (!status.ok()) return status;
+  abort_group(*found->second, CCO_ABORT_WORD(CCO_ABORT_REQUESTED, 0),
+              absl::StrCat("an operator (user ", session.who.uid, ") aborted it"), 0);
   return absl::OkStatus();
 }
 

@@ -12,7 +12,7 @@ Broker::Broker(BrokerOptions options, Ports ports)
       executor_(ports.executor),
       notices_(ports.notices),
       journal_(ports.journal),
-      sessions_(options_.limits),
+      sessions_(options_.limits, options_.tenants),
       slabs_(ports.gpus, options_.limits, changes_),
       desk_(ports.executor, slabs_, options_.limits, options_.ticket_lifetime,
             [this] { return make_secret_(); }),
@@ -27,7 +27,8 @@ absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, Unique
                        sessions_.open(who, std::move(process), token, executor_.now()));
   changes_.sessions.insert(id);
   journal_.record(Severity::kDebug, "session_opened",
-                  absl::StrCat("session=", number(id), " uid=", who.uid, " pid=", who.pid));
+                  absl::StrCat("session=", number(id), " uid=", who.uid, " pid=", who.pid,
+                               " tenant=", tenants().name(tenants().find(who))));
   return Welcome{id, std::move(token)};
 }
 
@@ -171,6 +172,19 @@ BrokerState::LastIds Broker::last_ids() const {
   return {sessions_.last_id(), slabs_.last_id(), last_group_id_, last_window_id_, last_generation_};
 }
 
+// Who pays is found anew, as the configuration may be another: rank 0's tenant for the group.
+void Broker::restore_slabs(BrokerState* state) {
+  for (std::unique_ptr<Group>& group : state->groups) {
+    group->tenant = tenants().find(group->ranks[0].who);
+    for (const auto& [index, set] : group->slabs) {
+      for (const SlabId id : set.ids) {
+        if (id != SlabId{}) state->slabs.at(id).tenant = group->tenant;
+      }
+    }
+  }
+  for (auto& [id, slab] : state->slabs) slabs_.restore(id, std::move(slab));
+}
+
 void Broker::restore(BrokerState state) {
   sessions_.set_last_id(state.last_ids.session);
   slabs_.set_last_id(state.last_ids.slab);
@@ -178,7 +192,7 @@ void Broker::restore(BrokerState state) {
   last_window_id_ = state.last_ids.window;
   last_generation_ = state.last_ids.generation;
   for (Session& session : state.sessions) sessions_.restore(std::move(session));
-  for (auto& [id, slab] : state.slabs) slabs_.restore(id, std::move(slab));
+  restore_slabs(&state);
   for (std::unique_ptr<Group>& restored : state.groups) {
     Group& group = *groups_.emplace(restored->id, std::move(restored)).first->second;
     for (uint32_t rank = 0; rank < group.size(); ++rank) {

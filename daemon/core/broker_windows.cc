@@ -52,6 +52,12 @@ absl::Status Broker::check_window(Group& group, const WindowRequest& request) co
                    " are allowed");
   }
   if (request.placement == Placement::kExternal) {
+    if (!tenants().terms(group.tenant).external_memory) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "tenant '", tenants().name(group.tenant),
+          "' may not register memory of its own: external_memory is false in cco-memd's "
+          "configuration. Make the window from the heap"));
+    }
     const uint64_t granularity = group.heap.granularity_bytes();
     if (request.allocation_bytes == 0 || request.allocation_bytes % granularity != 0) {
       return invalid("allocation_bytes is ", request.allocation_bytes,
@@ -143,6 +149,9 @@ void Broker::place_window(Group& group, const std::string& key) {
                        ", rank 0 for ", describe(call.args(0)))),
                    *rank));
   }
+  if (absl::Status status = check_another_window(group.tenant, call.what()); !status.ok()) {
+    return fail_window(group, key, status);
+  }
   const WindowRequest& request = call.args(0);
   Window window;
   window.name = request.name;
@@ -209,12 +218,12 @@ void Broker::grow_heap(Group& group, const std::string& key) {
   }
   if (!offset.ok()) return fail_window(group, key, offset.status());
   call.set_doing(absl::StrCat("the allocation of slabs of ", size, " bytes"));
-  const auto create = [this, id = group.id, key, gpus, offset = *offset](uint64_t size,
-                                                                         auto&& next) {
-    slabs_.create(gpus, size, MemoryKind::kData,
-                  [this, id, key, offset, size, next](absl::StatusOr<std::vector<SlabId>> slabs) {
-                    next(size, std::move(slabs));
-                  });
+  const auto create = [this, tenant = group.tenant, id = group.id, key, gpus, offset = *offset](
+                          uint64_t size, auto&& next) {
+    create_slabs(tenant, gpus, size, MemoryKind::kData,
+                 [this, id, key, offset, size, next](absl::StatusOr<std::vector<SlabId>> slabs) {
+                   next(size, std::move(slabs));
+                 });
   };
   const auto finish = [this, id = group.id, key, offset = *offset, reserved = size](
                           uint64_t size, absl::StatusOr<std::vector<SlabId>> slabs) {

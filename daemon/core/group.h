@@ -139,7 +139,7 @@ struct Group {
 
   GroupId id;
   uint64_t generation = 0;
-  uint32_t uid = 0;  // Tenant.
+  TenantId tenant{};
   std::string name;
   std::string unique_id;
   uint64_t epoch = 0;

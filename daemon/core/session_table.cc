@@ -1,7 +1,5 @@
 #include "daemon/core/session_table.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 
@@ -13,18 +11,15 @@ absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd proce
     return over_limit("sessions", limits_.sessions,
                       absl::StrCat(sessions_.size(), " processes are attached"));
   }
-  const auto same_tenant = [&](const auto& entry) { return entry.second.who.uid == who.uid; };
-  const auto mine = std::count_if(sessions_.begin(), sessions_.end(), same_tenant);
-  if (mine >= limits_.sessions_per_tenant) {
-    return over_limit("sessions_per_tenant", limits_.sessions_per_tenant,
-                      absl::StrCat("user ", who.uid, " has ", mine, " processes attached"));
-  }
+  const TenantId tenant = tenants_.find(who);
+  CCO_RETURN_IF_ERROR(check_quota(tenant, who.pid));
   const SessionId id{++last_id_};
   by_token_.emplace(token, id);
   Session session;
   session.id = id;
   session.token = std::move(token);
   session.who = who;
+  session.tenant = tenant;
   session.process = std::move(process);
   session.since = now;
   session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
@@ -32,7 +27,30 @@ absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd proce
   return id;
 }
 
+uint64_t SessionTable::quota(TenantId tenant) const {
+  const uint64_t own = tenants_.terms(tenant).quotas.sessions;
+  return own != 0 ? own : limits_.sessions_per_tenant;
+}
+
+absl::Status SessionTable::check_quota(TenantId tenant, int64_t pid) const {
+  Excess excess;
+  for (const auto& [id, session] : sessions_) {
+    if (session.tenant != tenant) continue;
+    ++excess.used;
+    ++excess.by_pid[session.who.pid];
+  }
+  excess.limit = quota(tenant);
+  if (excess.used < excess.limit) return absl::OkStatus();
+  excess.what = absl::StrCat("attaching pid ", pid);
+  excess.tenant = tenants_.name(tenant);
+  excess.quota = tenants_.terms(tenant).quotas.sessions != 0 ? "its quotas.sessions"
+                                                             : "limits.sessions_per_tenant";
+  excess.of = "sessions attached";
+  return over_quota(excess);
+}
+
 void SessionTable::restore(Session session) {
+  session.tenant = tenants_.find(session.who);
   if (session.state != SessionState::kLost) {
     session.state = SessionState::kAway;
     by_token_.emplace(session.token, session.id);

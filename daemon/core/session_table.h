@@ -15,6 +15,7 @@
 #include "daemon/core/ids.h"
 #include "daemon/core/limits.h"
 #include "daemon/core/request_log.h"
+#include "daemon/core/tenants.h"
 #include "daemon/ports/executor.h"
 #include "daemon/ports/identity.h"
 
@@ -28,6 +29,7 @@ struct Session {
   SessionId id{};
   std::string token;  // Secret.
   Identity who;
+  TenantId tenant{};
   UniqueFd process;  // pidfd; none where the kernel gives none.
   TimePoint since;
   SessionState state = SessionState::kAttached;
@@ -39,10 +41,11 @@ struct Session {
 
 class SessionTable {
  public:
-  explicit SessionTable(const Limits& limits) : limits_(limits) {}
+  /// Both outlive this.
+  SessionTable(const Limits& limits, const Tenants& tenants) : limits_(limits), tenants_(tenants) {}
 
-  /// `token` is fresh and random. RESOURCE_EXHAUSTED: limits.sessions or
-  /// limits.sessions_per_tenant.
+  /// `token` is fresh and random. RESOURCE_EXHAUSTED: limits.sessions, or the
+  /// tenant's quota, which is limits.sessions_per_tenant unless it has one of its own.
   absl::StatusOr<SessionId> open(const Identity& who, UniqueFd process, std::string token,
                                  TimePoint now);
   /// One that another table had; its process is away.
@@ -57,13 +60,17 @@ class SessionTable {
   void lose(SessionId id);
   void erase(SessionId id);
 
+  uint64_t quota(TenantId tenant) const;
   uint32_t size() const { return static_cast<uint32_t>(sessions_.size()); }
   const std::map<SessionId, Session>& all() const { return sessions_; }
   uint64_t last_id() const { return last_id_; }
   void set_last_id(uint64_t id) { last_id_ = id; }
 
  private:
+  absl::Status check_quota(TenantId tenant, int64_t pid) const;
+
   const Limits& limits_;
+  const Tenants& tenants_;
   std::map<SessionId, Session> sessions_;
   std::unordered_map<std::string, SessionId> by_token_;
   uint64_t last_id_ = 0;

@@ -26,6 +26,7 @@ SlabState slab_state(OwnerState owner, bool others_may_map) {
 }
 
 struct SlabTable::Batch {
+  TenantId tenant{};
   std::vector<int> gpus;
   bool is_external = false;
   std::vector<uint64_t> sizes;
@@ -50,14 +51,15 @@ uint64_t SlabTable::free_bytes(int gpu) const {
   return limit_bytes(gpu) - std::min(charged_bytes_[gpu], limit_bytes(gpu));
 }
 
-absl::Status SlabTable::charge(const std::vector<int>& gpus, uint64_t size_bytes) {
+absl::Status SlabTable::charge(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     const int gpu = gpus[i];
     if (size_bytes <= free_bytes(gpu)) {
       charged_bytes_[gpu] += size_bytes;
+      tenant_bytes_[{tenant, gpu}] += size_bytes;
       continue;
     }
-    while (i-- > 0) charged_bytes_[gpus[i]] -= size_bytes;
+    while (i-- > 0) refund(tenant, gpus[i], size_bytes);
     return absl::ResourceExhaustedError(
         absl::StrCat("slab of ", size_bytes, " bytes on ", pool_.gpus()[gpu].uuid, ": slabs hold ",
                      charged_bytes_[gpu], " of ", limit_bytes(gpu),
@@ -67,10 +69,17 @@ absl::Status SlabTable::charge(const std::vector<int>& gpus, uint64_t size_bytes
   return absl::OkStatus();
 }
 
-void SlabTable::create(const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind,
-                       Done done) {
-  if (absl::Status status = charge(gpus, size_bytes); !status.ok()) return done(status);
+void SlabTable::refund(TenantId tenant, int gpu, uint64_t size_bytes) {
+  charged_bytes_[gpu] -= size_bytes;
+  const auto found = tenant_bytes_.find({tenant, gpu});
+  if ((found->second -= size_bytes) == 0) tenant_bytes_.erase(found);
+}
+
+void SlabTable::create(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+                       MemoryKind kind, Done done) {
+  if (absl::Status status = charge(tenant, gpus, size_bytes); !status.ok()) return done(status);
   auto batch = std::make_shared<Batch>();
+  batch->tenant = tenant;
   batch->gpus = gpus;
   batch->sizes.assign(gpus.size(), size_bytes);
   batch->results.resize(gpus.size());
@@ -116,12 +125,12 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
     if (failure.ok()) {
       const SlabId id{++last_id_};
       slabs_.emplace(id, Slab{gpu, batch->is_external, batch->sizes[i], SlabState::kLive,
-                              *std::move(batch->results[i])});
+                              *std::move(batch->results[i]), batch->tenant});
       changes_.slabs.insert(id);
       ids.push_back(id);
       continue;
     }
-    if (!batch->is_external) charged_bytes_[gpu] -= batch->sizes[i];
+    if (!batch->is_external) refund(batch->tenant, gpu, batch->sizes[i]);
     if (batch->results[i].ok()) pool_.release(gpu, *std::move(batch->results[i]));
   }
   if (failure.ok()) return batch->done(std::move(ids));
@@ -129,7 +138,10 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
 }
 
 void SlabTable::restore(SlabId id, Slab slab) {
-  if (!slab.is_external) charged_bytes_[slab.gpu] += slab.size_bytes;
+  if (!slab.is_external) {
+    charged_bytes_[slab.gpu] += slab.size_bytes;
+    tenant_bytes_[{slab.tenant, slab.gpu}] += slab.size_bytes;
+  }
   slabs_.emplace(id, std::move(slab));
 }
 
@@ -146,7 +158,7 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   Slab slab = std::move(found->second);
   slabs_.erase(found);
   changes_.slabs.insert(id);
-  if (!slab.is_external) charged_bytes_[slab.gpu] -= slab.size_bytes;
+  if (!slab.is_external) refund(slab.tenant, slab.gpu, slab.size_bytes);
   pool_.release(slab.gpu, std::move(slab.memory));
 }
 
@@ -158,6 +170,11 @@ absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
   }
   return absl::NotFoundError(absl::StrCat("cco-memd has no GPU '", uuid, "' on this node; it has ",
                                           known.empty() ? "none" : absl::StrJoin(known, ", ")));
+}
+
+uint64_t SlabTable::bytes(TenantId tenant, int gpu) const {
+  const auto found = tenant_bytes_.find({tenant, gpu});
+  return found == tenant_bytes_.end() ? 0 : found->second;
 }
 
 SlabTable::Usage SlabTable::usage(int gpu) const {

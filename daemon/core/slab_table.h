@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -39,8 +40,9 @@ class SlabTable {
   /// Gives all memory back.
   ~SlabTable();
 
-  /// One slab on each of `gpus` (which may repeat), all or none.
-  void create(const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind, Done done);
+  /// One slab on each of `gpus` (which may repeat), all or none. They count as the tenant's bytes.
+  void create(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind,
+              Done done);
 
   struct Import {
     int gpu;
@@ -56,6 +58,7 @@ class SlabTable {
     uint64_t size_bytes;
     SlabState state;
     SlabMemory memory;  // Restored: an fd alone.
+    TenantId tenant{};  // Who pays; nobody for external memory.
   };
   /// One that another table had. It counts, whatever the limit.
   void restore(SlabId id, Slab slab);
@@ -80,13 +83,16 @@ class SlabTable {
     uint64_t held_bytes = 0;
   };
   Usage usage(int gpu) const;
+  /// What the tenant has there, including what is being allocated.
+  uint64_t bytes(TenantId tenant, int gpu) const;
   Milliseconds busy(int gpu) const { return pool_.busy(gpu); }
   size_t size() const { return slabs_.size(); }
 
  private:
   struct Batch;  // Several allocations that succeed or fail together.
   uint64_t free_bytes(int gpu) const;
-  absl::Status charge(const std::vector<int>& gpus, uint64_t size_bytes);
+  absl::Status charge(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes);
+  void refund(TenantId tenant, int gpu, uint64_t size_bytes);
   void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
 
   GpuPool& pool_;
@@ -94,6 +100,7 @@ class SlabTable {
   Changes& changes_;
   std::map<SlabId, Slab> slabs_;
   std::vector<uint64_t> charged_bytes_;  // By GPU.
+  std::map<std::pair<TenantId, int>, uint64_t> tenant_bytes_;
   uint64_t last_id_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace cco::memd {
 
@@ -11,6 +12,7 @@ struct Identity {
   uint32_t gid = 0;
   int64_t pid = 0;
   bool is_operator = false;
+  std::string cgroup = {};  // As it was when the process came; empty: not known.
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 

@@ -174,6 +174,7 @@ void FdServer::hello(Connection& connection, const std::string& token) {
   if (!token.empty()) {
     welcome = broker_.resume_session(token, connection.peer.who);
   } else if (welcome.status().ok()) {
+    connection.peer.who.cgroup = read_cgroup(connection.peer);
     welcome = broker_.open_session(connection.peer.who, std::move(connection.peer.pidfd));
     if (welcome.ok()) (void)watch_process(*broker_.session(welcome->session));
   }

@@ -18,6 +18,8 @@ constexpr char kTokenKey[] = "cco-session-bin";
 template <typename Request>
 std::string what_is_asked(Request request) {
   if constexpr (requires { request.clear_timeout_ms(); }) request.clear_timeout_ms();
+  // The same memory, offered again to a daemon that knows nothing of the first offer.
+  if constexpr (requires { request.clear_offer(); }) request.clear_offer();
   return absl::StrCat(request.GetTypeName(), request.SerializeAsString());
 }
 
@@ -270,6 +272,14 @@ grpc::ServerUnaryReactor* MemdService::ListWindows(grpc::CallbackServerContext* 
                                                    v1::ListWindowsResponse* response) {
   return look(context, request, response, [this](Session& session, const auto& request) {
     return render_windows(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::ListTenants(grpc::CallbackServerContext* context,
+                                                   const v1::ListTenantsRequest* request,
+                                                   v1::ListTenantsResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_tenants(request, broker_, session);
   });
 }
 

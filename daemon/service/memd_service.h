@@ -54,6 +54,8 @@ class MemdService final : public v1::MemdService::CallbackService {
                                        v1::ListGroupsResponse*) override;
   grpc::ServerUnaryReactor* ListWindows(grpc::CallbackServerContext*, const v1::ListWindowsRequest*,
                                         v1::ListWindowsResponse*) override;
+  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext*, const v1::ListTenantsRequest*,
+                                        v1::ListTenantsResponse*) override;
   grpc::ServerUnaryReactor* ReportTransports(grpc::CallbackServerContext*,
                                              const v1::ReportTransportsRequest*,
                                              v1::ReportTransportsResponse*) override;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -93,7 +94,8 @@ v1::GroupInfo render_group(const Group& group, const Broker& broker) {
   v1::GroupInfo info;
   info.set_group_id(number(group.id));
   info.set_name(group.name);
-  info.set_uid(group.uid);
+  info.set_uid(group.ranks[0].who.uid);
+  info.set_tenant(broker.tenants().name(group.tenant));
   info.set_size(group.size());
   info.set_slot_bytes(group.heap.slot_bytes());
   info.set_window_count(static_cast<uint32_t>(group.windows.size()));
@@ -118,11 +120,12 @@ v1::GroupInfo render_group(const Group& group, const Broker& broker) {
 v1::GroupInfo render_forming(const Broker::Forming& forming, const Broker& broker) {
   v1::GroupInfo info;
   info.set_name(forming.name);
-  info.set_uid(forming.uid);
+  info.set_tenant(broker.tenants().name(forming.tenant));
   info.set_size(forming.call->size());
   info.set_state("forming");
   for (uint32_t rank = 0; rank < forming.call->size(); ++rank) {
     if (!forming.call->has(rank)) continue;
+    if (info.members().empty()) info.set_uid(forming.call->args(rank).who.uid);
     v1::Member* member = info.add_members();
     member->set_rank(rank);
     member->set_gpu_uuid(broker.slabs().gpus()[forming.call->args(rank).gpu].uuid);
@@ -141,6 +144,43 @@ v1::TransportReport render(const TransportReport& report) {
   rendered.set_provider(report.provider);
   rendered.set_detail(report.detail);
   return rendered;
+}
+
+v1::TenantInfo render_tenant(TenantId id, const Broker& broker) {
+  const Tenant& terms = broker.tenants().terms(id);
+  v1::TenantInfo info;
+  info.set_name(broker.tenants().name(id));
+  info.mutable_uids()->Add(terms.uids.begin(), terms.uids.end());
+  info.mutable_gids()->Add(terms.gids.begin(), terms.gids.end());
+  info.set_cgroup(terms.cgroup);
+  info.set_priority(terms.priority);
+  info.set_external_memory(terms.external_memory);
+  const auto add = [&](const char* name, uint64_t value, uint64_t used) {
+    v1::QuotaInfo* quota = info.add_quotas();
+    quota->set_name(name);
+    quota->set_value(value);
+    quota->set_used(used);
+    return quota;
+  };
+  const Broker::TenantUse use = broker.use_of(id);
+  add("sessions", broker.sessions().quota(id), use.sessions);
+  add("groups", terms.quotas.groups, use.groups);
+  add("windows", terms.quotas.windows, use.windows);
+  for (size_t gpu = 0; gpu < use.bytes.size(); ++gpu) {
+    add("bytes_per_gpu", terms.quotas.bytes_per_gpu, use.bytes[gpu])
+        ->set_gpu_uuid(broker.slabs().gpus()[gpu].uuid);
+  }
+  return info;
+}
+
+// In the order of their ids.
+std::set<TenantId> visible_tenants(const Broker& broker, const Session& caller) {
+  std::set<TenantId> visible{caller.tenant};
+  if (!caller.who.is_operator) return visible;
+  for (size_t i = 0; i < broker.tenants().named().size(); ++i) visible.insert(Tenants::id(i));
+  for (const auto& [id, session] : broker.sessions().all()) visible.insert(session.tenant);
+  for (const auto& [id, group] : broker.groups()) visible.insert(group->tenant);
+  return visible;
 }
 
 std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool* reachable,
@@ -310,7 +350,7 @@ absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsR
   const auto& all = broker.sessions().all();
   for (auto entry = all.upper_bound(SessionId{page.after}); entry != all.end(); ++entry) {
     const Session& session = entry->second;
-    if (!broker.may_see(caller, session.who.uid)) continue;
+    if (!broker.may_see(caller, session.tenant)) continue;
     if (response.sessions_size() == static_cast<int>(page.size)) {
       response.set_next_page_token(absl::StrCat(response.sessions(page.size - 1).session_id()));
       break;
@@ -318,6 +358,7 @@ absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsR
     v1::SessionInfo* info = response.add_sessions();
     info->set_session_id(number(session.id));
     info->set_uid(session.who.uid);
+    info->set_tenant(broker.tenants().name(session.tenant));
     info->set_gid(session.who.gid);
     info->set_pid(session.who.pid);
     info->set_age_ms(milliseconds(broker.now() - session.since));
@@ -343,14 +384,14 @@ absl::StatusOr<v1::ListGroupsResponse> render_groups(const v1::ListGroupsRequest
   v1::ListGroupsResponse response;
   if (page.after == 0) {  // Those that form have no id yet: all of them come with the first page.
     for (const auto& [key, forming] : broker.forming()) {
-      if (broker.may_see(caller, forming.uid))
+      if (broker.may_see(caller, forming.tenant))
         *response.add_groups() = render_forming(forming, broker);
     }
   }
   uint32_t count = 0;
   for (auto entry = broker.groups().upper_bound(GroupId{page.after});
        entry != broker.groups().end(); ++entry) {
-    if (!broker.may_see(caller, entry->second->uid)) continue;
+    if (!broker.may_see(caller, entry->second->tenant)) continue;
     if (count++ == page.size) {
       response.set_next_page_token(
           absl::StrCat(response.groups(response.groups_size() - 1).group_id()));
@@ -369,7 +410,7 @@ absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequ
   std::vector<std::pair<const Window*, const Group*>> found;
   for (const auto& [id, group] : broker.groups()) {
     if ((request.group_id() != 0 && number(id) != request.group_id()) ||
-        !broker.may_see(caller, group->uid))
+        !broker.may_see(caller, group->tenant))
       continue;
     for (auto entry = group->windows.upper_bound(WindowId{page.after});
          entry != group->windows.end(); ++entry) {
@@ -399,11 +440,29 @@ absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequ
   return response;
 }
 
+absl::StatusOr<v1::ListTenantsResponse> render_tenants(const v1::ListTenantsRequest& request,
+                                                       const Broker& broker,
+                                                       const Session& caller) {
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
+  v1::ListTenantsResponse response;
+  const std::set<TenantId> visible = visible_tenants(broker, caller);
+  TenantId last{};
+  for (auto id = visible.upper_bound(TenantId{page.after}); id != visible.end(); ++id) {
+    if (response.tenants_size() == static_cast<int>(page.size)) {
+      response.set_next_page_token(absl::StrCat(number(last)));
+      break;
+    }
+    *response.add_tenants() = render_tenant(*id, broker);
+    last = *id;
+  }
+  return response;
+}
+
 absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
                                                             const Broker& broker,
                                                             const Session& caller) {
   const auto found = broker.groups().find(GroupId{request.group_id()});
-  if (found == broker.groups().end() || !broker.may_see(caller, found->second->uid)) {
+  if (found == broker.groups().end() || !broker.may_see(caller, found->second->tenant)) {
     return absl::NotFoundError(absl::StrCat("no group ", request.group_id(),
                                             " that this user may see; `ccoctl groups` lists them"));
   }

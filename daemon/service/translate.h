@@ -43,6 +43,8 @@ absl::StatusOr<v1::ListGroupsResponse> render_groups(const v1::ListGroupsRequest
                                                      const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequest& request,
                                                        const Broker& broker, const Session& caller);
+absl::StatusOr<v1::ListTenantsResponse> render_tenants(const v1::ListTenantsRequest& request,
+                                                       const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
                                                             const Broker& broker,
                                                             const Session& caller);

@@ -23,7 +23,7 @@ absl::Status contradiction(const std::string& what) {
 }
 
 Identity identity(const v1::Process& process) {
-  return {process.uid(), process.gid(), process.pid(), process.is_operator()};
+  return {process.uid(), process.gid(), process.pid(), process.is_operator(), process.cgroup()};
 }
 
 std::optional<int> find_gpu(const Gpus& gpus, const std::string& uuid) {
@@ -161,7 +161,6 @@ class Decoder {
     }
     auto group = std::make_unique<Group>(GroupId{record.id()}, Heap(slot, control, granularity));
     group->generation = record.generation();
-    group->uid = record.uid();
     group->name = record.name();
     group->unique_id = record.unique_id();
     group->lsa_size = record.lsa_size();

@@ -13,6 +13,7 @@ void fill(const Identity& who, v1::Process* process) {
   process->set_gid(who.gid);
   process->set_pid(who.pid);
   process->set_is_operator(who.is_operator);
+  process->set_cgroup(who.cgroup);
 }
 
 v1::Rank::State state_of(MemberState state) {
@@ -106,7 +107,7 @@ std::string encode(const Group& group) {
   v1::Group record;
   record.set_id(number(group.id));
   record.set_generation(group.generation);
-  record.set_uid(group.uid);
+  record.set_uid(group.ranks[0].who.uid);
   record.set_name(group.name);
   record.set_unique_id(group.unique_id);
   record.set_size(group.size());

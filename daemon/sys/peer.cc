@@ -1,6 +1,7 @@
 #include "daemon/sys/peer.h"
 
 #include <grp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 
@@ -69,6 +72,18 @@ absl::StatusOr<Peer> read_peer(BorrowedFd socket, int64_t operator_gid) {
                    [](int fd, int level, int option, void* value, unsigned* size) {
                      return ::getsockopt(fd, level, option, value, size);
                    });
+}
+
+std::string read_cgroup(const Peer& peer) {
+  if (peer.who.pid == 0 || !peer.pidfd) return "";
+  std::ifstream file(absl::StrCat("/proc/", peer.who.pid, "/cgroup"));
+  std::string line;
+  while (std::getline(file, line) && !absl::StartsWith(line, "0::")) {
+  }
+  // Once the process has exited its pid may be another's.
+  pollfd exited{peer.pidfd.get(), POLLIN, 0};
+  if (!file || ::poll(&exited, 1, 0) != 0) return "";
+  return line.substr(3);
 }
 
 absl::StatusOr<uint32_t> group_id(const std::string& name) {

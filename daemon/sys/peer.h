@@ -33,6 +33,10 @@ using GetSockOpt =
 absl::StatusOr<Peer> read_peer(BorrowedFd socket, int64_t operator_gid);
 absl::StatusOr<Peer> read_peer(BorrowedFd socket, int64_t operator_gid, GetSockOpt getsockopt);
 
+/// The version 2 cgroup of a process, "/jobs.slice/a.scope". Empty: this machine has none, the
+/// process is not visible here, or has exited.
+std::string read_cgroup(const Peer& peer);
+
 /// Of a group's name; NOT_FOUND.
 absl::StatusOr<uint32_t> group_id(const std::string& name);
 

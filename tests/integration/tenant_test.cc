@@ -169,7 +169,8 @@ TEST_F(TenantTest, LimitsAreEachTenantsOwn) {
     const Client second = test::attach(rank);
     Client third;
     EXPECT_TRUE(refused(Client::create({rank.socket_path.c_str(), 0}, &third),
-                        CCO_RESOURCE_EXHAUSTED, {"user 1000 has 2", "sessions_per_tenant is 2"}));
+                        CCO_RESOURCE_EXHAUSTED,
+                        {"tenant 'uid-1000' has 2", "sessions_per_tenant is 2"}));
     rank.say("full");
     rank.hear();
   };
@@ -179,6 +180,61 @@ TEST_F(TenantTest, LimitsAreEachTenantsOwn) {
       1, [](Rank& rank) { test::attach(rank); }, ranks_as("1001"));
   full.tell(0, "end");
   full.expect_success();
+}
+
+// What a session sees of tenants, as "name used/quota of groups name …".
+std::string visible_tenants(RawSession& session) {
+  v1::ListTenantsResponse tenants;
+  EXPECT_TRUE(session.call(&Stub::ListTenants, v1::ListTenantsRequest(), &tenants).ok());
+  std::string text;
+  for (const v1::TenantInfo& tenant : tenants.tenants()) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", tenant.name());
+    for (const v1::QuotaInfo& quota : tenant.quotas()) {
+      if (quota.name() == "groups") absl::StrAppend(&text, " ", quota.used(), "/", quota.value());
+    }
+  }
+  return text;
+}
+
+// Goal    users of one configured tenant share names, sight and quotas; others see nothing of it,
+//         and an operator sees all.
+// Method  user 1000 keeps a group; user 1001 is of the same tenant, 1002 of none, root looks.
+TEST_F(TenantTest, ConfiguredTenants) {
+  if (!can_change_user()) GTEST_SKIP() << "not root: cannot play other users";
+  start_with(
+      "socket_mode: '0666' tenants { name: 'idle' gid: 77 }\n"
+      "tenants { name: 'team' uid: [1000, 1001] quotas { groups: 1 } }");
+  Ranks owner(1, keep_group, ranks_as("1000"));
+  owner.hear(0);
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        RawSession session(rank.socket_path);
+        EXPECT_EQ(visible_groups(session), "job:1000");
+        EXPECT_EQ(visible_tenants(session), "team 1/1");
+        v1::JoinGroupResponse joined;
+        EXPECT_TRUE(refused(
+            session.call(&Stub::JoinGroup, RawSession::join_request("more"), &joined),
+            StatusCode::kResourceExhausted, {"tenant 'team' has 1 groups", "quotas.groups is 1"}));
+        EXPECT_TRUE(
+            refused(session.call(&Stub::JoinGroup, RawSession::join_request("job"), &joined),
+                    StatusCode::kAlreadyExists, {"is running"}));
+      },
+      ranks_as("1001"));
+  run_ranks(
+      1,
+      [](Rank& rank) {
+        RawSession session(rank.socket_path);
+        EXPECT_EQ(visible_tenants(session), "uid-1002 0/0");
+        session.leave(session.join("job").group_id());
+      },
+      ranks_as("1002"));
+  {
+    RawSession root(daemon->socket_path());
+    EXPECT_EQ(visible_tenants(root), "idle 0/0 team 1/1 uid-0 0/0");
+  }
+  owner.tell(0, "end");
+  owner.expect_success();
 }
 
 // Goal    a client in a container's namespaces works like any other, and its death is noticed.

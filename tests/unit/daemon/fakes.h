@@ -143,6 +143,14 @@ class NoJournal final : public Journal {
   void record(Severity, const std::string&, const std::string&) override {}
 };
 
+class RecordingJournal final : public Journal {
+ public:
+  void record(Severity, const std::string& event, const std::string& fields) override {
+    lines.push_back(absl::StrCat(event, " ", fields));
+  }
+  std::vector<std::string> lines;
+};
+
 /// A broker on fakes, and shorthand for what tests ask of it.
 class Fixture {
  public:
@@ -229,7 +237,7 @@ class Fixture {
   std::unique_ptr<HostDriver> driver;
   FakePool pool;
   FakeNoticeBoard notices;
-  NoJournal journal;
+  RecordingJournal journal;
   int64_t pid = 100;
   uint64_t secrets = 0;
   Broker broker;

@@ -15,11 +15,12 @@ using ::testing::Test;
 
 // One daemon after another on the same store and vault.
 struct Node {
-  Node(MemoryStore& store, MemoryVault& vault, std::unique_ptr<HostDriver>& driver)
+  Node(MemoryStore& store, MemoryVault& vault, std::unique_ptr<HostDriver>& driver,
+       BrokerOptions options = Fixture::small_options())
       : pool(*driver),
         recorder({executor, store, vault, journal}),
-        broker(Fixture::small_options(), {executor, pool, notices, journal,
-                                          [this] { return absl::StrCat("secret-", ++secrets); }}) {}
+        broker(std::move(options), {executor, pool, notices, journal,
+                                    [this] { return absl::StrCat("secret-", ++secrets); }}) {}
   ~Node() { broker.stop(); }
 
   absl::Status start() {
@@ -54,8 +55,8 @@ class RecorderTest : public Test {
   MemoryStore store;
   MemoryVault vault;
 
-  std::unique_ptr<Node> start() {
-    auto node = std::make_unique<Node>(store, vault, driver);
+  std::unique_ptr<Node> start(BrokerOptions options = Fixture::small_options()) {
+    auto node = std::make_unique<Node>(store, vault, driver, std::move(options));
     const absl::Status status = node->start();
     EXPECT_TRUE(status.ok()) << status;
     return node;
@@ -167,6 +168,52 @@ TEST_F(RecorderTest, StateIsTheSameAfterwards) {
         answer = std::string(outcome.status.message());
       }));
   EXPECT_EQ(answer, "why");
+}
+
+// Goal    who pays is found anew from who the kernel said the processes are, so that a restart with
+//         the same configuration changes nothing, and one with another takes effect.
+TEST_F(RecorderTest, TenantsAreOfTheConfigurationThatIs) {
+  std::vector<SessionId> members;
+  GroupId group{};
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) {
+      const Identity who{1000, 1000, pid, false, "/jobs.slice/a"};
+      members.push_back(node->broker.open_session(who, Node::memfd("p"))->session);
+    }
+    group = form(*node, members);
+    node->round();
+  }
+  for (const bool by_cgroup : {false, true}) {
+    Tenant team;
+    team.name = "team";
+    if (by_cgroup) {
+      team.cgroup = "/jobs.slice";
+    } else {
+      team.uids = {1000};
+    }
+    team.quotas.groups = 1;
+    BrokerOptions options = Fixture::small_options();
+    options.tenants = Tenants({team}, {});
+    const auto node = start(options);
+    EXPECT_EQ(node->broker.session(members[0])->tenant, Tenants::id(0));
+    EXPECT_EQ(node->broker.groups().at(group)->tenant, Tenants::id(0));
+    EXPECT_EQ(node->broker.slabs().bytes(Tenants::id(0), 1), options.control_bytes);
+    JoinRequest request;
+    request.name = "more";
+    request.size = 1;
+    request.gpu_uuid = "HOST-0";
+    absl::Status refused;
+    node->broker.join(*node->broker.session(members[0]), request,
+                      [&](absl::StatusOr<JoinResult> result) { refused = result.status(); });
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  }
+  const auto node = start();
+  const TenantId user = node->broker.session(members[0])->tenant;
+  EXPECT_EQ(node->broker.tenants().name(user), "uid-1000");
+  EXPECT_EQ(node->broker.groups().at(group)->tenant, user);
+  for (const SessionId id : members) node->broker.process_exited(id);
+  EXPECT_EQ(node->broker.slabs().bytes(user, 0), 0u);
 }
 
 // Goal    a session comes back with its token, and as the same process alone.

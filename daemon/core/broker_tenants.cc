@@ -1,0 +1,122 @@
+// Broker: what tenants have, whether they may have more, and a record of what operators do to them.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/core/broker.h"
+
+namespace cco::memd {
+namespace {
+
+using Groups = std::map<GroupId, std::unique_ptr<Group>>;
+
+// Including those that wait for memory: they will be there once it has come.
+uint64_t windows_of(const Group& group) {
+  uint64_t count = group.windows.size();
+  for (const auto& [key, call] : group.window_calls) count += call->is_doing() ? 1 : 0;
+  return count;
+}
+
+// Each group's amount, for each of its processes.
+std::map<int64_t, uint64_t> by_pid(const Groups& groups, TenantId tenant,
+                                   absl::FunctionRef<uint64_t(const Group&)> amount) {
+  std::map<int64_t, uint64_t> amounts;
+  for (const auto& [id, group] : groups) {
+    const uint64_t mine = group->tenant == tenant ? amount(*group) : 0;
+    if (mine == 0) continue;
+    std::set<int64_t> pids;
+    for (const Rank& rank : group->ranks) {
+      if (rank.may_map) pids.insert(rank.who.pid);
+    }
+    for (const int64_t pid : pids) amounts[pid] += mine;
+  }
+  return amounts;
+}
+
+}  // namespace
+
+void Broker::audit(const Session& session, const char* call, const std::string& object,
+                   const absl::Status& result) {
+  journal_.record(Severity::kWarning, "audit",
+                  absl::StrCat("uid=", session.who.uid, " pid=", session.who.pid,
+                               " tenant=", tenants().name(session.tenant), " call=", call, " ",
+                               object, " result=", absl::StatusCodeToString(result.code())));
+}
+
+Broker::TenantUse Broker::use_of(TenantId tenant) const {
+  TenantUse use;
+  for (const auto& [id, session] : sessions_.all()) use.sessions += session.tenant == tenant;
+  for (const auto& [id, group] : groups_) {
+    if (group->tenant != tenant) continue;
+    ++use.groups;
+    use.windows += windows_of(*group);
+  }
+  for (const auto& [key, forming] : forming_) use.groups += forming.tenant == tenant;
+  for (size_t gpu = 0; gpu < slabs_.gpus().size(); ++gpu) {
+    use.bytes.push_back(slabs_.bytes(tenant, static_cast<int>(gpu)));
+  }
+  return use;
+}
+
+absl::Status Broker::check_another_group(TenantId tenant, const std::string& what) const {
+  if (groups_.size() + forming_.size() >= options_.limits.groups) {
+    return over_limit(
+        "groups", options_.limits.groups,
+        absl::StrCat(groups_.size(), " groups run and ", forming_.size(), " are forming"));
+  }
+  const uint64_t limit = tenants().terms(tenant).quotas.groups;
+  if (limit == 0) return absl::OkStatus();
+  const uint64_t used = use_of(tenant).groups;
+  if (used < limit) return absl::OkStatus();
+  return over_quota({what, tenants().name(tenant), "its quotas.groups", limit, used,
+                     "groups that run or are forming",
+                     by_pid(groups_, tenant, [](const Group&) { return 1; })});
+}
+
+absl::Status Broker::check_another_window(TenantId tenant, const std::string& what) const {
+  const uint64_t limit = tenants().terms(tenant).quotas.windows;
+  if (limit == 0) return absl::OkStatus();
+  uint64_t used = 0;
+  for (const auto& [id, group] : groups_) used += group->tenant == tenant ? windows_of(*group) : 0;
+  if (used < limit) return absl::OkStatus();
+  return over_quota({what, tenants().name(tenant), "its quotas.windows", limit, used, "windows",
+                     by_pid(groups_, tenant, windows_of)});
+}
+
+absl::Status Broker::check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
+                                      uint64_t size_bytes) const {
+  const uint64_t limit = tenants().terms(tenant).quotas.bytes_per_gpu;
+  if (limit == 0) return absl::OkStatus();
+  std::map<int, uint64_t> asked;
+  for (const int gpu : gpus) asked[gpu] += size_bytes;
+  for (const auto& [gpu, bytes] : asked) {
+    const uint64_t used = slabs_.bytes(tenant, gpu);
+    if (bytes <= limit - std::min(used, limit)) continue;
+    std::map<int64_t, uint64_t> owners;
+    for (const auto& [id, group] : groups_) {
+      if (group->tenant != tenant) continue;
+      for (uint32_t rank = 0; rank < group->size(); ++rank) {
+        const uint64_t mine = group->ranks[rank].gpu == gpu ? slab_bytes(*group, rank) : 0;
+        if (mine != 0) owners[group->ranks[rank].who.pid] += mine;
+      }
+    }
+    const std::string& uuid = slabs_.gpus()[static_cast<size_t>(gpu)].uuid;
+    return over_quota({absl::StrCat("slabs of ", bytes, " bytes on ", uuid), tenants().name(tenant),
+                       "its quotas.bytes_per_gpu", limit, used, absl::StrCat("bytes on ", uuid),
+                       std::move(owners)});
+  }
+  return absl::OkStatus();
+}
+
+void Broker::create_slabs(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+                          MemoryKind kind, SlabTable::Done done) {
+  if (absl::Status status = check_byte_quota(tenant, gpus, size_bytes); !status.ok()) {
+    return done(status);
+  }
+  slabs_.create(tenant, gpus, size_bytes, kind, std::move(done));
+}
+
+}  // namespace cco::memd

@@ -1,0 +1,301 @@
+// Nothing that names what another tenant has tells whether it is there.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
+#include "daemon/service/translate.h"
+#include "tests/unit/daemon/fakes.h"
+
+namespace cco::memd {
+namespace {
+
+constexpr uint64_t kAllocation = 64 * 1024;
+
+// All by which a call can name something, and the caller's own group.
+struct Names {
+  SessionId session{4999};
+  GroupId group{6999};
+  WindowId window{7999};
+  uint64_t generation = 8999;
+  uint64_t tenant = 0;
+  std::string name = "zork";
+  std::string forming = "zorks";
+  std::string unique_id = "an id of zork, 16";
+  std::string ticket = "no ticket";
+  std::string offer = "no offer";
+  std::string token = "no token";
+  std::string request_id = "no request";
+  GroupId mine{};
+};
+
+// User 1000 has something of every kind; user 2000 has a group. The same in every world.
+struct World {
+  World() {
+    BrokerState state;
+    state.last_ids = {5000, 6000, 7000, 8000, 9000};  // Numbers that nothing else has.
+    f.broker.restore(std::move(state));
+    owner = f.attach(1000);
+    caller = f.attach(2000);
+    theirs.session = owner;
+    theirs.tenant = number(f.session(owner).tenant);
+    theirs.name = "quux";
+    theirs.group = (*f.join(owner, 0, 1, theirs.name))->group;
+    const WindowResult window = **f.create(owner, f.window(theirs.group, 0, 4096));
+    theirs.window = window.window;
+    theirs.generation = window.generation;
+    theirs.forming = "quuxes";
+    f.join(owner, 0, 2, theirs.forming);
+    theirs.unique_id = "an id of quux, 16";
+    f.join(owner, unique(theirs.unique_id, 0));
+    theirs.ticket = f.broker.export_slab(f.session(owner), theirs.group, 0, 0)->notice;
+    const GpuMemory memory = *f.driver->allocate(0, kAllocation, MemoryKind::kData);
+    theirs.offer = *f.broker.desk().take_offer(owner, *f.driver->export_fd(memory));
+    theirs.token = f.session(owner).token;
+    theirs.request_id = "their request";
+    f.session(owner).requests->begin(theirs.request_id, "", [](const Outcome&) {});
+    mine = (*f.join(caller, 0, 1, "mine"))->group;
+    theirs.mine = never.mine = mine;
+    never.tenant = theirs.tenant - 1;
+  }
+  static JoinRequest unique(const std::string& id, uint32_t rank) {
+    JoinRequest request;
+    request.unique_id = id;
+    request.size = 2;
+    request.rank = rank;
+    request.gpu_uuid = "HOST-0";
+    return request;
+  }
+  WindowRequest external(GroupId group, const std::string& offer) {
+    WindowRequest request = f.window(group, 0, 4096, "external");
+    request.placement = Placement::kExternal;
+    request.allocation_bytes = kAllocation;
+    request.offer = offer;
+    return request;
+  }
+
+  Fixture f;
+  SessionId owner{}, caller{};
+  GroupId mine{};
+  Names theirs, never;
+};
+
+// What a caller gets to see of an answer.
+std::string text(const absl::Status& status) {
+  const grpc::Status seen = to_grpc(status);
+  return absl::StrCat(seen.error_code(), " ", seen.error_message(), " ",
+                      absl::BytesToHexString(seen.error_details()));
+}
+template <typename Result>
+std::string text(const absl::StatusOr<Result>& result) {
+  if (!result.ok()) return text(result.status());
+  if constexpr (std::is_base_of_v<google::protobuf::Message, Result>) return result->DebugString();
+  return "ok";
+}
+template <typename Result>
+std::string text(const std::shared_ptr<absl::StatusOr<Result>>& answer) {
+  return text(*answer);  // UNKNOWN: it waits.
+}
+std::string list_groups(World& w, SessionId id, const std::string& token = "") {
+  v1::ListGroupsRequest request;
+  request.set_page_token(token);
+  return text(render_groups(request, w.f.broker, w.f.session(id)));
+}
+
+struct Call {
+  std::string rpc;  // Or what there is beside.
+  std::function<std::string(World& w, SessionId id, const Names& names)> make;
+};
+
+std::vector<Call> group_calls() {
+  const auto join = [](World& w, SessionId id, JoinRequest request) {
+    const std::string answer = text(w.f.join(id, std::move(request)));
+    return answer + list_groups(w, id);
+  };
+  const auto named = [](const std::string& name) {
+    JoinRequest request = World::unique("", 1);
+    request.name = name;
+    return request;
+  };
+  return {
+      {"JoinGroup",
+       [=](World& w, SessionId id, const Names& n) { return join(w, id, named(n.name)); }},
+      {"JoinGroup",
+       [=](World& w, SessionId id, const Names& n) { return join(w, id, named(n.forming)); }},
+      {"JoinGroup", [=](World& w, SessionId id,
+                        const Names& n) { return join(w, id, World::unique(n.unique_id, 1)); }},
+      {"LeaveGroup",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.leave(w.f.session(id), n.group, 0));
+       }},
+      {"AbortGroup",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.abort(w.f.session(id), n.group, 0));
+       }},
+      {"Barrier",
+       [](World& w, SessionId id, const Names& n) { return text(w.f.barrier(id, n.group, 0, 0)); }},
+      {"ReportPeers",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.report_peers(w.f.session(id), n.group, 0, {{0, true, ""}}));
+       }},
+      {"ReportTransports",
+       [](World& w, SessionId id, const Names& n) {
+         return text(
+             w.f.broker.report_transports(w.f.session(id), n.group, 0, {{0, "lsa", true, "", ""}}));
+       }},
+      {"ExplainGroup",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ExplainGroupRequest request;
+         request.set_group_id(number(n.group));
+         return text(render_explanation(request, w.f.broker, w.f.session(id)));
+       }},
+  };
+}
+
+std::vector<Call> window_calls() {
+  return {
+      {"CreateWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.create(id, w.f.window(n.group, 0, 4096, "another")));
+       }},
+      {"CreateWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.create(id, w.external(n.group, n.offer)));
+       }},
+      {"CreateWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.create(id, w.external(n.mine, n.offer)));
+       }},
+      {"DestroyWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(
+             w.f.broker.destroy_window(w.f.session(id), n.group, 0, n.window, n.generation));
+       }},
+      {"DestroyWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.destroy_window(w.f.session(id), n.mine, 0, n.window, n.generation));
+       }},
+      {"ExportSlabs",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.export_slab(w.f.session(id), n.group, 0, 0));
+       }},
+      {"ListWindows",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ListWindowsRequest request;
+         request.set_group_id(number(n.group));
+         return text(render_windows(request, w.f.broker, w.f.session(id)));
+       }},
+      {"ListWindows",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ListWindowsRequest request;
+         request.set_page_token(absl::StrCat(number(n.window)));
+         return text(render_windows(request, w.f.broker, w.f.session(id)));
+       }},
+  };
+}
+
+std::vector<Call> other_calls() {
+  return {
+      {"ListGroups",
+       [](World& w, SessionId id, const Names& n) {
+         return list_groups(w, id, absl::StrCat(number(n.group)));
+       }},
+      {"ListSessions",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ListSessionsRequest request;
+         request.set_page_token(absl::StrCat(number(n.session)));
+         return text(render_sessions(request, w.f.broker, w.f.session(id)));
+       }},
+      {"ListTenants",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ListTenantsRequest request;
+         request.set_page_token(absl::StrCat(n.tenant));
+         return text(render_tenants(request, w.f.broker, w.f.session(id)));
+       }},
+      {"a ticket", [](World& w, SessionId id,
+                      const Names& n) { return text(w.f.broker.desk().redeem(id, n.ticket)); }},
+      {"a token, with a call",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.authenticate(n.token, w.f.session(id).who));
+       }},
+      {"a token, to come back with",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.resume_session(n.token, w.f.session(id).who));
+       }},
+      {"a request id",
+       [](World& w, SessionId id, const Names& n) {
+         return std::string(w.f.session(id).requests->begin(n.request_id, "", [](const Outcome&) {})
+                                ? "new"
+                                : "known");
+       }},
+  };
+}
+
+std::vector<Call> all_calls() {
+  std::vector<Call> calls = group_calls();
+  for (const auto& more : {window_calls(), other_calls()}) {
+    calls.insert(calls.end(), more.begin(), more.end());
+  }
+  return calls;
+}
+
+// The caller knows what it has said itself.
+std::string without(const Names& names, const std::string& answer) {
+  return absl::StrReplaceAll(answer, {{absl::StrCat(number(names.session)), "SESSION"},
+                                      {absl::StrCat(number(names.group)), "GROUP"},
+                                      {absl::StrCat(number(names.window)), "WINDOW"},
+                                      {absl::StrCat(names.generation), "GENERATION"},
+                                      {absl::StrCat(names.tenant), "TENANT"},
+                                      {names.name, "NAME"},
+                                      {names.forming, "NAME"},
+                                      {names.unique_id, "NAME"}});
+}
+
+// What is left of user 1000's, for user 1000.
+std::string ownership(World& w) {
+  v1::ListWindowsRequest windows;
+  return absl::StrCat(list_groups(w, w.owner),
+                      text(render_windows(windows, w.f.broker, w.f.session(w.owner))),
+                      text(w.f.broker.desk().redeem(w.owner, w.theirs.ticket)),
+                      text(w.f.broker.desk().claim_offer(w.owner, w.theirs.offer)),
+                      text(w.f.broker.authenticate(w.theirs.token, w.f.session(w.owner).who)));
+}
+
+// Goal    with another tenant's ids, names and secrets every call answers as with such that never
+//         were, and does them no harm.
+// Method  each call twice, in two worlds that are the same; what the caller said itself is masked.
+//         As a check of the table, the owner gets two answers that differ.
+TEST(Isolation, OthersThingsAreAsIfTheyWereNot) {
+  World untouched;
+  const std::string before = ownership(untouched);
+  for (const Call& call : all_calls()) {
+    World theirs, never, owned, missed;
+    EXPECT_EQ(without(theirs.theirs, call.make(theirs, theirs.caller, theirs.theirs)),
+              without(never.never, call.make(never, never.caller, never.never)))
+        << call.rpc;
+    EXPECT_EQ(ownership(theirs), before) << call.rpc;
+    Names known = owned.theirs, unknown = missed.never;
+    known.mine = unknown.mine = owned.theirs.group;
+    EXPECT_NE(without(known, call.make(owned, owned.owner, known)),
+              without(unknown, call.make(missed, missed.owner, unknown)))
+        << call.rpc << " does not depend on what it names";
+  }
+}
+
+// Goal    no call is forgotten here. GetNode takes nothing that names anything.
+TEST(Isolation, EveryCallIsTried) {
+  std::set<std::string> tried{"GetNode"};
+  for (const Call& call : all_calls()) tried.insert(call.rpc);
+  const google::protobuf::ServiceDescriptor* service =
+      v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
+  for (int i = 0; i < service->method_count(); ++i) {
+    EXPECT_EQ(tried.count(service->method(i)->name()), 1u)
+        << service->method(i)->name() << ": give it a line in the table above";
+  }
+  EXPECT_EQ(v1::GetNodeRequest::descriptor()->field_count(), 0);
+}
+
+}  // namespace
+}  // namespace cco::memd

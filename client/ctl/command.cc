@@ -14,6 +14,7 @@ absl::Span<const Command> commands() {
       {"groups", "groups, their state, and collective calls that wait", define_groups},
       {"windows", "windows of all groups, or of one", define_windows},
       {"sessions", "attached processes", define_sessions},
+      {"tenants", "who is accounted together, what each may have, and has", define_tenants},
       {"explain", "for each pair of ranks of a group: reachable how, and if not, why",
        define_explain},
       {"transports", "for each pair of ranks and transport: provider, limits, and if none, why",

@@ -189,7 +189,8 @@ class Broker {
   // Limits and quotas. Called right before what they are asked for begins, so that nothing comes
   // between.
   absl::Status check_another_group(TenantId tenant, const std::string& what) const;
-  absl::Status check_another_window(TenantId tenant, const std::string& what) const;
+  absl::Status check_another_window(const Group& group, const std::string& what) const;
+  absl::Status check_another_slab(const Group& group, const std::string& what) const;
   absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
                                 uint64_t size_bytes) const;
   /// SlabTable::create() within the tenant's quota.

@@ -1,4 +1,5 @@
-// Broker: what tenants have, whether they may have more, and a record of what operators do to them.
+// Broker: what tenants and groups have, whether they may have more, and a record of what operators
+// do.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,12 +14,14 @@ namespace {
 
 using Groups = std::map<GroupId, std::unique_ptr<Group>>;
 
-// Including those that wait for memory: they will be there once it has come.
-uint64_t windows_of(const Group& group) {
-  uint64_t count = group.windows.size();
+// Windows that wait for memory, each for a slab of its own: they will be there once it has come.
+uint64_t in_the_making(const Group& group) {
+  uint64_t count = 0;
   for (const auto& [key, call] : group.window_calls) count += call->is_doing() ? 1 : 0;
   return count;
 }
+
+uint64_t windows_of(const Group& group) { return group.windows.size() + in_the_making(group); }
 
 // Each group's amount, for each of its processes.
 std::map<int64_t, uint64_t> by_pid(const Groups& groups, TenantId tenant,
@@ -76,14 +79,28 @@ absl::Status Broker::check_another_group(TenantId tenant, const std::string& wha
                      by_pid(groups_, tenant, [](const Group&) { return 1; })});
 }
 
-absl::Status Broker::check_another_window(TenantId tenant, const std::string& what) const {
+absl::Status Broker::check_another_window(const Group& group, const std::string& what) const {
+  if (windows_of(group) >= options_.limits.windows_per_group) {
+    return over_limit("windows_per_group", options_.limits.windows_per_group,
+                      absl::StrCat(what, ": group ", number(group.id), " has ", windows_of(group),
+                                   " windows, those in the making included"));
+  }
+  const TenantId tenant = group.tenant;
   const uint64_t limit = tenants().terms(tenant).quotas.windows;
   if (limit == 0) return absl::OkStatus();
   uint64_t used = 0;
-  for (const auto& [id, group] : groups_) used += group->tenant == tenant ? windows_of(*group) : 0;
+  for (const auto& [id, one] : groups_) used += one->tenant == tenant ? windows_of(*one) : 0;
   if (used < limit) return absl::OkStatus();
   return over_quota({what, tenants().name(tenant), "its quotas.windows", limit, used, "windows",
                      by_pid(groups_, tenant, windows_of)});
+}
+
+absl::Status Broker::check_another_slab(const Group& group, const std::string& what) const {
+  const uint64_t count = group.slabs.size() + in_the_making(group);
+  if (count < options_.limits.slabs_per_group) return absl::OkStatus();
+  return over_limit("slabs_per_group", options_.limits.slabs_per_group,
+                    absl::StrCat(what, " needs another slab; the group has ", count,
+                                 ", those in the making included"));
 }
 
 absl::Status Broker::check_byte_quota(TenantId tenant, const std::vector<int>& gpus,

@@ -74,11 +74,6 @@ absl::Status Broker::check_window(Group& group, const WindowRequest& request) co
                      "; it takes a multiple of ", kExternalAlignment);
     }
   }
-  if (group.windows.size() >= options_.limits.windows_per_group) {
-    return over_limit(
-        "windows_per_group", options_.limits.windows_per_group,
-        absl::StrCat("group ", number(group.id), " has ", group.windows.size(), " windows"));
-  }
   for (const auto& [id, window] : group.windows) {
     if (!request.name.empty() && window.name == request.name) {
       return absl::AlreadyExistsError(
@@ -149,7 +144,7 @@ void Broker::place_window(Group& group, const std::string& key) {
                        ", rank 0 for ", describe(call.args(0)))),
                    *rank));
   }
-  if (absl::Status status = check_another_window(group.tenant, call.what()); !status.ok()) {
+  if (absl::Status status = check_another_window(group, call.what()); !status.ok()) {
     return fail_window(group, key, status);
   }
   const WindowRequest& request = call.args(0);
@@ -204,11 +199,8 @@ void Broker::grow_heap(Group& group, const std::string& key) {
     if (options_.slab_bytes == 0)
       preferred = std::max(preferred, slabs_.gpus()[rank.gpu].preferred_slab_bytes);
   }
-  if (group.slabs.size() >= options_.limits.slabs_per_group) {
-    return fail_window(group, key,
-                       over_limit("slabs_per_group", options_.limits.slabs_per_group,
-                                  absl::StrCat(call.what(), " needs another slab; the group has ",
-                                               group.slabs.size())));
+  if (absl::Status status = check_another_slab(group, call.what()); !status.ok()) {
+    return fail_window(group, key, status);
   }
   uint64_t size = std::max(least, round_up(preferred, granularity));
   absl::StatusOr<uint64_t> offset = group.heap.reserve(size);
@@ -262,11 +254,8 @@ void Broker::grow_heap(Group& group, const std::string& key) {
 // the allocations agree modulo the granularity; otherwise side by side as they are.
 void Broker::import_external(Group& group, const std::string& key) {
   WindowCall& call = *group.window_calls.at(key);
-  if (group.slabs.size() >= options_.limits.slabs_per_group) {
-    return fail_window(group, key,
-                       over_limit("slabs_per_group", options_.limits.slabs_per_group,
-                                  absl::StrCat(call.what(), " needs another slab; the group has ",
-                                               group.slabs.size())));
+  if (absl::Status status = check_another_slab(group, call.what()); !status.ok()) {
+    return fail_window(group, key, status);
   }
   const uint64_t granularity = group.heap.granularity_bytes();
   uint64_t highest = 0;  // Of the offsets, rounded down.

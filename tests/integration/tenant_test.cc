@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "tests/integration/ccoctl.h"
 #include "tests/integration/raw_session.h"
 #include "tests/support/node_test.h"
 
@@ -233,6 +235,14 @@ TEST_F(TenantTest, ConfiguredTenants) {
     RawSession root(daemon->socket_path());
     EXPECT_EQ(visible_tenants(root), "idle 0/0 team 1/1 uid-0 0/0");
   }
+  std::vector<std::string> team;
+  const std::string table = ccoctl(daemon->socket_path(), {"tenants"});
+  for (const auto& line : absl::StrSplit(table, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words[0] == "team") team = words;
+  }
+  EXPECT_EQ(team, (std::vector<std::string>{"team", "uid", "1000,1001", "0", "1/1024", "1/1", "1/-",
+                                            "5", "MiB/-", "yes"}));
   owner.tell(0, "end");
   owner.expect_success();
 }

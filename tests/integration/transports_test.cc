@@ -1,8 +1,6 @@
 // Communicators with SDMA and GDA: what is made, what is refused and how, what people are shown,
 // and that nothing stays behind.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "cco/device.hpp"
 #include "cco/device/gda.h"
 #include "cco/device/sdma.h"
+#include "tests/integration/ccoctl.h"
 #include "tests/support/node_test.h"
 
 namespace cco::test {
@@ -138,21 +137,6 @@ TEST_F(TransportsTest, ProcessesByEveryProvider) {
     run_ranks(3, send_both_ways, options);
   }
   run_ranks(3, send_both_ways, ranks());  // The best that works.
-}
-
-/// Output of ccoctl, which must succeed.
-std::string ccoctl(const std::string& socket_path, std::vector<std::string> arguments) {
-  const UniqueFd out(::memfd_create("out", MFD_CLOEXEC));
-  Process::Options options;
-  options.arguments = {CCOCTL, "--socket", socket_path};
-  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
-  options.fds = {{out.get(), 1}};
-  Process process(options);
-  const std::optional<int> status = process.wait(patience());
-  EXPECT_TRUE(status.has_value() && WIFEXITED(*status) && WEXITSTATUS(*status) == 0);
-  std::string text(static_cast<size_t>(::lseek(out.get(), 0, SEEK_END)), '\0');
-  EXPECT_EQ(::pread(out.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
-  return text;
 }
 
 /// By rank, peer and transport: the provider. From the table.

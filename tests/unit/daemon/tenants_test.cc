@@ -132,6 +132,29 @@ TEST(Tenants, WindowsOverTheQuota) {
   EXPECT_TRUE((*f.create(a[0], f.window(first, 0, 256, "more"))).ok());
 }
 
+// Goal    a group's own limits count what is in the making as well.
+TEST(Tenants, LimitsOfAGroupCountWhatIsInTheMaking) {
+  BrokerOptions options = Fixture::small_options();
+  options.limits.windows_per_group = 2;
+  options.limits.slabs_per_group = 2;
+  Fixture f(options);
+  std::vector<SessionId> members;
+  const GroupId group = f.form(1, &members);
+  f.pool.stuck.insert(0);
+  const auto first = f.create(members[0], f.window(group, 0, kSlab, "first"));
+  EXPECT_THAT(text(f.create(members[0], f.window(group, 0, kSlab, "second"))->status()),
+              AllOf(HasSubstr("needs another slab"), HasSubstr("limits.slabs_per_group is 2")));
+  WindowRequest control = f.window(group, 0, 256, "control");
+  control.placement = Placement::kControl;
+  EXPECT_TRUE((*f.create(members[0], control)).ok());
+  control.name = "third";
+  EXPECT_THAT(text(f.create(members[0], control)->status()),
+              AllOf(HasSubstr("has 2 windows"), HasSubstr("limits.windows_per_group is 2")));
+  f.pool.stuck.clear();
+  f.pool.answer();
+  EXPECT_TRUE((*first).ok());
+}
+
 // Goal    bytes count from the moment their allocation begins, on each GPU by itself, whoever of
 //         the tenant asks; what fails or ends is given back, to the byte.
 TEST(Tenants, BytesOverTheQuota) {

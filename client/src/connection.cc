@@ -158,9 +158,11 @@ absl::Status Connection::repeat_if_resumed(const Deadline& deadline,
 
 bool Connection::is_lost(const absl::Status& outcome, const Link& used) const {
   if (!resumable_) return false;
-  // A stopping daemon says UNAVAILABLE, and so does gRPC without one. A next one that is met before
-  // the session has been resumed does not know the caller.
-  return absl::IsUnavailable(outcome) || (absl::IsUnauthenticated(outcome) && !used.fd->is_open());
+  // A stopping daemon says UNAVAILABLE, and so does gRPC without one; what comes while gRPC stops
+  // it cancels. A next one that is met before the session has been resumed does not know the
+  // caller.
+  return absl::IsUnavailable(outcome) || absl::IsCancelled(outcome) ||
+         (absl::IsUnauthenticated(outcome) && !used.fd->is_open());
 }
 
 absl::Status Connection::come_back(const Link& used, absl::Status last, Backoff* backoff,

@@ -38,6 +38,9 @@ struct BrokerOptions {
   uint64_t control_bytes = 1024 * 1024;  // Rounded up to the granularity.
   Milliseconds default_timeout{60000};
   Milliseconds ticket_lifetime{10000};
+  // How long an earlier daemon's session is waited for if it has no ranks, or if nothing will tell
+  // of its process's end. (That daemon may have ended before its client knew the session.)
+  Milliseconds return_timeout{3'600'000};
 };
 
 /// All that a broker knows, but for calls in progress, tickets and offers.
@@ -73,7 +76,9 @@ class Broker {
   absl::StatusOr<Welcome> open_session(const Identity& who, UniqueFd process);
   /// The process of a session that is away has come back. UNAUTHENTICATED as of authenticate();
   /// FAILED_PRECONDITION: it has never been away.
-  absl::StatusOr<Welcome> resume_session(const std::string& token, const Identity& who);
+  /// `process` counts if the session has none any more.
+  absl::StatusOr<Welcome> resume_session(const std::string& token, const Identity& who,
+                                         UniqueFd process);
   void close_session(SessionId session);
   void process_exited(SessionId session);
   absl::StatusOr<Session*> authenticate(const std::string& token, const Identity& who) {
@@ -165,6 +170,7 @@ class Broker {
   absl::StatusOr<std::unique_ptr<Group>> make_group(const Forming& forming);
 
   void restore_slabs(BrokerState* state);
+  void give_up_if_away(SessionId id);
   void set_out(Group& group, uint32_t rank, MemberState state);
   void abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank);
   void end_calls(Group& group);

@@ -33,7 +33,7 @@ absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, Unique
 }
 
 absl::StatusOr<Broker::Welcome> Broker::resume_session(const std::string& token,
-                                                       const Identity& who) {
+                                                       const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
   CCO_ASSIGN_OR_RETURN(Session * session, sessions_.authenticate(token, who));
   if (session->state != SessionState::kAway) {
@@ -41,6 +41,10 @@ absl::StatusOr<Broker::Welcome> Broker::resume_session(const std::string& token,
         "the session of that token is attached; a session has one connection at a time");
   }
   session->state = SessionState::kAttached;
+  if (session->process == nullptr && process) {
+    session->process = std::make_shared<UniqueFd>(std::move(process));
+    changes_.sessions.insert(session->id);
+  }
   journal_.record(
       Severity::kDebug, "session_resumed",
       absl::StrCat("session=", number(session->id), " uid=", who.uid, " pid=", who.pid));
@@ -191,7 +195,11 @@ void Broker::restore(BrokerState state) {
   last_group_id_ = state.last_ids.group;
   last_window_id_ = state.last_ids.window;
   last_generation_ = state.last_ids.generation;
-  for (Session& session : state.sessions) sessions_.restore(std::move(session));
+  for (Session& session : state.sessions) {
+    executor_.call_at(executor_.now() + options_.return_timeout,
+                      [this, id = session.id] { give_up_if_away(id); });
+    sessions_.restore(std::move(session));
+  }
   restore_slabs(&state);
   for (std::unique_ptr<Group>& restored : state.groups) {
     Group& group = *groups_.emplace(restored->id, std::move(restored)).first->second;
@@ -208,6 +216,14 @@ void Broker::restore(BrokerState state) {
     }
     review_slabs(group);
   }
+}
+
+void Broker::give_up_if_away(SessionId id) {
+  const Session* session = sessions_.find(id);
+  if (session == nullptr || session->state == SessionState::kAttached) return;
+  if (session->process != nullptr && !session->ranks.empty()) return;
+  close_session(id);
+  process_exited(id);
 }
 
 void Broker::stop() {

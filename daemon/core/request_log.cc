@@ -31,6 +31,10 @@ std::optional<std::string> RequestLog::end(const std::string& id, Outcome outcom
   entry.ended = true;
   entry.outcome = std::move(outcome);
   for (Waiter& waiter : std::exchange(entry.waiters, {})) waiter(entry.outcome);
+  if (absl::IsUnavailable(entry.outcome.status)) {
+    entries_.erase(found);
+    return std::nullopt;
+  }
   ended_.push_back(id);
   if (ended_.size() <= capacity_) return std::nullopt;
   std::string oldest = std::move(ended_.front());

@@ -32,7 +32,8 @@ class RequestLog {
   /// be, given the outcome of the first call with this id. An id that is used again for another
   /// `request` (its name and bytes, time-out apart) gives INVALID_ARGUMENT.
   bool begin(const std::string& id, const std::string& request, Waiter waiter);
-  /// Returns the id that was forgotten for it, if any.
+  /// UNAVAILABLE is an answer, but no outcome: the same call may be made again with the same id.
+  /// Returns the id that was forgotten for this one, if any.
   std::optional<std::string> end(const std::string& id, Outcome outcome);
 
   struct Entry {

@@ -20,7 +20,7 @@ absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd proce
   session.token = std::move(token);
   session.who = who;
   session.tenant = tenant;
-  session.process = std::move(process);
+  if (process) session.process = std::make_shared<UniqueFd>(std::move(process));
   session.since = now;
   session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
   sessions_.emplace(id, std::move(session));

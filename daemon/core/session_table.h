@@ -30,7 +30,9 @@ struct Session {
   std::string token;  // Secret.
   Identity who;
   TenantId tenant{};
-  UniqueFd process;  // pidfd; none where the kernel gives none.
+  // pidfd; null where the kernel gives none. Shared with who watches it, who may learn later than
+  // the broker that the session has gone.
+  std::shared_ptr<const UniqueFd> process;
   TimePoint since;
   SessionState state = SessionState::kAttached;
   std::set<std::pair<GroupId, uint32_t>> ranks;

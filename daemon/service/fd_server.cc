@@ -17,8 +17,6 @@ namespace {
 
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
-// An earlier daemon's client whose process the kernel gave no pidfd of.
-constexpr Milliseconds kReturnTimeout{60000};
 
 // Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are
 // for operators, who may want to see why.
@@ -37,9 +35,9 @@ absl::Status check_descriptors(BorrowedFd newest, bool is_operator) {
 
 UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-bool has_exited(const UniqueFd& pidfd) {
+bool has_exited(BorrowedFd pidfd) {
   pollfd ready{pidfd.get(), POLLIN, 0};
-  return pidfd && ::poll(&ready, 1, 0) > 0;
+  return ::poll(&ready, 1, 0) > 0;
 }
 
 }  // namespace
@@ -59,9 +57,7 @@ FdServer::~FdServer() {
     loop_.unwatch(connection.socket);
     if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
   }
-  for (const auto& [id, session] : broker_.sessions().all()) {
-    if (session.process) loop_.unwatch(session.process);
-  }
+  for (const auto& [id, process] : watched_) loop_.unwatch(*process);
 }
 
 absl::Status FdServer::serve(const UniqueFd& listener) {
@@ -170,18 +166,21 @@ void FdServer::hello(Connection& connection, const std::string& token) {
   if (connection.session.has_value()) {
     return refuse(absl::FailedPreconditionError("this connection has a session already"));
   }
-  absl::StatusOr<Broker::Welcome> welcome = outbox_.accepting();
+  absl::StatusOr<Broker::Welcome> welcome;
+  Peer& peer = connection.peer;
   if (!token.empty()) {
-    welcome = broker_.resume_session(token, connection.peer.who);
-  } else if (welcome.status().ok()) {
-    connection.peer.who.cgroup = read_cgroup(connection.peer);
-    welcome = broker_.open_session(connection.peer.who, std::move(connection.peer.pidfd));
-    if (welcome.ok()) (void)watch_process(*broker_.session(welcome->session));
+    welcome = broker_.resume_session(token, peer.who, std::move(peer.pidfd));
+  } else if (const absl::Status accepting = outbox_.accepting(); !accepting.ok()) {
+    welcome = accepting;
+  } else {
+    peer.who.cgroup = read_cgroup(peer);
+    welcome = broker_.open_session(peer.who, std::move(peer.pidfd));
   }
   if (!welcome.ok()) return refuse(welcome.status());
   if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
   connection.hello_timer.reset();
   connection.session = welcome->session;
+  (void)watch_process(*broker_.session(welcome->session));
   std::string payload = welcome->token;
   payload.append(reinterpret_cast<const char*>(&options_.incarnation), sizeof options_.incarnation);
   payload.push_back(options_.resumable ? 1 : 0);
@@ -215,27 +214,20 @@ void FdServer::close(uint64_t id) {
 
 // Only the end of the process lets its memory serve others; without memory the session has ended.
 void FdServer::end(SessionId id) {
-  if (Session* session = broker_.session(id); session != nullptr && session->process) {
-    loop_.unwatch(session->process);
-  }
+  if (const auto watched = watched_.extract(id); !watched.empty()) loop_.unwatch(*watched.mapped());
   broker_.close_session(id);
   Session* session = broker_.session(id);
   if (session == nullptr) return;
-  if (session->process && !has_exited(session->process) && watch_process(*session).ok()) return;
+  const bool lives = session->process != nullptr && !has_exited(*session->process);
+  if (lives && watch_process(*session).ok()) return;
   broker_.process_exited(id);
 }
 
 absl::Status FdServer::watch_process(const Session& session) {
-  if (session.process) {
-    return loop_.watch(session.process, [this, id = session.id] { exited(id); });
+  if (session.process == nullptr || !watched_.emplace(session.id, session.process).second) {
+    return absl::OkStatus();
   }
-  if (session.state == SessionState::kAttached) return absl::OkStatus();
-  // Nothing will tell of its end.
-  loop_.call_at(loop_.now() + kReturnTimeout, [this, id = session.id] {
-    const Session* session = broker_.session(id);
-    if (session != nullptr && session->state != SessionState::kAttached) end(id);
-  });
-  return absl::OkStatus();
+  return loop_.watch(*session.process, [this, id = session.id] { exited(id); });
 }
 
 void FdServer::exited(SessionId session) {

@@ -47,6 +47,7 @@ class FdServer {
              const std::string& payload, const UniqueFd* fd);
   void close(uint64_t id);
   void end(SessionId session);
+  /// Once for each session that has a pidfd.
   absl::Status watch_process(const Session& session);
   void exited(SessionId session);
 
@@ -58,6 +59,7 @@ class FdServer {
   UniqueFd spare_;  // Given up for a moment to refuse a client when no descriptor is left.
   BorrowedFd listener_{-1};
   std::map<uint64_t, Connection> connections_;
+  std::map<SessionId, std::shared_ptr<const UniqueFd>> watched_;  // Processes.
   uint64_t last_id_ = 0;
 };
 

@@ -124,7 +124,9 @@ class Decoder {
     session.id = SessionId{record.id()};
     session.token = record.token();
     session.who = identity(record.process());
-    session.process = take_fd(vault_name(session.id));
+    if (UniqueFd process = take_fd(vault_name(session.id)); process) {
+      session.process = std::make_shared<UniqueFd>(std::move(process));
+    }
     session.since = TimePoint(std::chrono::nanoseconds(record.since_ns()));
     if (record.is_lost()) session.state = SessionState::kLost;
     result_.state.sessions.push_back(std::move(session));

@@ -111,7 +111,8 @@ absl::Status Recorder::fill_vault() {
   };
   for (const SessionId id : unsaved_.sessions) {
     const Session* session = broker_->session(id);
-    if (session != nullptr) CCO_RETURN_IF_ERROR(put(vault_name(id), session->process));
+    if (session == nullptr || session->process == nullptr) continue;
+    CCO_RETURN_IF_ERROR(put(vault_name(id), *session->process));
   }
   for (const SlabId id : unsaved_.slabs) {
     const UniqueFd* fd = broker_->slabs().fd(id);
@@ -212,7 +213,7 @@ void Recorder::recover_vault() {
 std::map<std::string, BorrowedFd> Recorder::fds() const {
   std::map<std::string, BorrowedFd> fds;
   for (const auto& [id, session] : broker_->sessions().all()) {
-    if (session.process) fds.emplace(vault_name(id), session.process);
+    if (session.process != nullptr) fds.emplace(vault_name(id), *session.process);
   }
   for (const auto& [id, slab] : broker_->slabs().all()) {
     fds.emplace(vault_name(id), slab.memory.fd);

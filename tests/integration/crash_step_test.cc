@@ -43,6 +43,11 @@ class CrashStepTest : public KeptNodeTest {
       }
     });
   }
+  static Ranks::Options ranks_at(const std::string& socket_path) {
+    Ranks::Options options;
+    options.socket_path = socket_path;
+    return options;
+  }
   void stop_supervisor() {
     watched_ = false;
     supervisor_.join();
@@ -65,7 +70,8 @@ void expect_filled(const Window& window, uint32_t rank, int value) {
 }
 
 // Everything that makes or ends something, with bytes in it.
-void live(const std::string& socket_path) {
+void live(Rank& rank) {
+  const std::string& socket_path = rank.socket_path;
   Client client;
   // There is no session to come back to before the first answer.
   Outcome attached;
@@ -114,7 +120,7 @@ TEST_F(CrashStepTest, EveryStep) {
     SCOPED_TRACE(absl::StrCat("killed at step ", step));
     ASSERT_LT(step, kMost) << "the work never ends";
     start_dying_at(step);
-    live(socket_path());
+    run_ranks(1, live, ranks_at(socket_path()));
     {
       NodeWatch node(socket_path());
       EXPECT_TRUE(node.becomes([](const NodeLedger& ledger) {

@@ -229,19 +229,43 @@ TEST_F(RecorderTest, SessionsComeBack) {
   }
   const auto node = start();
   const Identity who{1000, 1000, 5, false};
-  EXPECT_EQ(node->broker.resume_session(token, {1000, 1000, 6, false}).status().code(),
+  EXPECT_EQ(node->broker.resume_session(token, {1000, 1000, 6, false}, UniqueFd()).status().code(),
             absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(node->broker.resume_session(token, {1001, 1000, 5, false}).status().code(),
+  EXPECT_EQ(node->broker.resume_session(token, {1001, 1000, 5, false}, UniqueFd()).status().code(),
             absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(node->broker.resume_session("another", who).status().code(),
+  EXPECT_EQ(node->broker.resume_session("another", who, UniqueFd()).status().code(),
             absl::StatusCode::kUnauthenticated);
-  const auto back = node->broker.resume_session(token, who);
+  const auto back = node->broker.resume_session(token, who, UniqueFd());
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->session, id);
-  EXPECT_EQ(node->broker.resume_session(token, who).status().code(),
+  EXPECT_EQ(node->broker.resume_session(token, who, UniqueFd()).status().code(),
             absl::StatusCode::kFailedPrecondition);
   // Ids are not used again.
   EXPECT_GT(number(node->attach(7)), number(id));
+}
+
+// Goal    a session that nobody knows of, or whose end nobody will tell, is not waited for for
+// ever;
+//         one with ranks and a process that lives is.
+TEST_F(RecorderTest, NobodyIsWaitedForInVain) {
+  SessionId without_ranks{}, without_process{}, member{};
+  {
+    const auto node = start();
+    without_ranks = node->attach(1);
+    without_process = node->broker.open_session({1000, 1000, 2, false}, UniqueFd())->session;
+    member = node->attach(3);
+    form(*node, {without_process, member});
+    node->round();
+  }
+  const auto node = start();
+  node->executor.advance(Fixture::small_options().return_timeout - Milliseconds(1));
+  EXPECT_EQ(node->broker.sessions().size(), 3u);
+  node->executor.advance(Milliseconds(1));
+  node->round();
+  EXPECT_EQ(node->broker.session(without_ranks), nullptr);
+  EXPECT_EQ(node->broker.session(without_process), nullptr);
+  EXPECT_NE(node->broker.session(member), nullptr);
+  EXPECT_EQ(store.count(RecordKind::kSession), 1u);
 }
 
 // Goal    what ends while no daemon runs is cleaned up by the next: records, descriptors, memory.

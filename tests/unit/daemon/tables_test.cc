@@ -163,6 +163,20 @@ TEST(RequestLog, RepeatsGetTheFirstAnswer) {
       << "the oldest answer is forgotten, so that the log is bounded";
 }
 
+// Goal    a call that was turned away for the moment can be repeated with its id.
+TEST(RequestLog, UnavailableIsNoOutcome) {
+  RequestLog log(2);
+  std::vector<absl::StatusCode> answers;
+  const auto waiter = [&](const Outcome& outcome) { answers.push_back(outcome.status.code()); };
+  EXPECT_TRUE(log.begin("a", "x", waiter));
+  EXPECT_EQ(log.end("a", {absl::UnavailableError("stopping"), ""}), std::nullopt);
+  EXPECT_EQ(log.find("a"), nullptr);
+  EXPECT_TRUE(log.begin("a", "x", waiter));
+  log.end("a", {absl::OkStatus(), ""});
+  EXPECT_EQ(answers,
+            (std::vector<absl::StatusCode>{absl::StatusCode::kUnavailable, absl::StatusCode::kOk}));
+}
+
 // Goal    a token is good for the process it was given to and for nobody else.
 TEST(SessionTable, TokenAndConnectionMustAgree) {
   Fixture f;

@@ -23,7 +23,12 @@ struct NodeWatch::Parts {
 };
 
 NodeWatch::NodeWatch(const std::string& socket_path) : parts_(std::make_unique<Parts>()) {
+  const Stopwatch time;
   absl::StatusOr<std::unique_ptr<Connection>> opened = Connection::open(socket_path, patience());
+  // A daemon may be just about to come back.
+  while (absl::IsUnavailable(opened.status()) && time.elapsed() < patience()) {
+    opened = Connection::open(socket_path, patience());
+  }
   if (!opened.ok()) ADD_FAILURE() << opened.status();
   if (opened.ok()) parts_->connection = *std::move(opened);
 }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kErrorDetailUrl[] = "type.googleapis.com/cco.memd.v1.ErrorDetail";
 constexpr char kCut[] = "the connection has ended";
+constexpr int kOpenTries = 5;  // Some 150 ms in all, if nobody else keeps the socket open.
 constexpr size_t kWelcomeBytes = kSecretBytes + sizeof(uint64_t) + 1;
 
 struct Welcome {
@@ -59,9 +60,15 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::open(const std::string& 
   CCO_RETURN_IF_ERROR(check_socket_path(socket_path));
   const Deadline deadline(timeout);
   Link link;
-  CCO_ASSIGN_OR_RETURN(link.fd, FdChannel::connect(socket_path, timeout, deadline));
-  CCO_ASSIGN_OR_RETURN(const FdFrame frame, link.fd->hello("", deadline));
-  CCO_ASSIGN_OR_RETURN(Welcome welcome, parse_welcome(frame, socket_path));
+  absl::StatusOr<FdFrame> frame = absl::UnavailableError("");
+  Backoff backoff;
+  for (int tries = 0; absl::IsUnavailable(frame.status()) && tries < kOpenTries; ++tries) {
+    if (tries > 0) backoff.pause(deadline);  // It stops, or has died: perhaps another comes.
+    CCO_ASSIGN_OR_RETURN(link.fd, FdChannel::connect(socket_path, timeout, deadline));
+    frame = link.fd->hello("", deadline);
+  }
+  CCO_RETURN_IF_ERROR(frame.status());
+  CCO_ASSIGN_OR_RETURN(Welcome welcome, parse_welcome(*frame, socket_path));
   CCO_ASSIGN_OR_RETURN(link.rpc, RpcChannel::connect(socket_path, deadline));
   std::unique_ptr<Connection> connection(new Connection);
   connection->socket_path_ = socket_path;

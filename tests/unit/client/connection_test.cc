@@ -127,6 +127,31 @@ TEST(Connection, DeadDaemonEndsInUnavailable) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, kPatient);
 }
 
+// Goal    who attaches in the moment in which a daemon stops, or dies, gets the next one; a daemon
+//         that always stops is believed in the end.
+TEST(Connection, AttachingWhileTheDaemonIsReplaced) {
+  FakeDaemon daemon;
+  int stops_left = 2;
+  daemon.answer_frames = [&](FdFrame& request) {
+    std::vector<FdFrame> answers;
+    if (stops_left > 0) {
+      --stops_left;
+      answers.push_back({FdFrameType::kWelcome, absl::StatusCode::kUnavailable,
+                         "cco-memd is stopping", UniqueFd()});
+    } else {
+      answers.push_back(daemon.sound_answer(request));
+    }
+    return answers;
+  };
+  const auto connection = Connection::open(daemon.socket_path(), kPatient);
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  EXPECT_EQ(stops_left, 0);
+  stops_left = 1000;
+  expect_text(Connection::open(daemon.socket_path(), kPatient).status(),
+              absl::StatusCode::kUnavailable, {"cco-memd is stopping"});
+  EXPECT_GT(stops_left, 900);
+}
+
 // Goal    answers that are no answers are refused with a text that says so, and cost no fd.
 // Method  a welcome that is too short, of another type, or an error; a grant without fd; an
 //         unknown code.

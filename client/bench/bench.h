@@ -53,7 +53,6 @@ absl::Status bench_barrier(Context& context);
 absl::Status bench_put(Context& context);
 absl::Status bench_get(Context& context);
 absl::Status bench_signal(Context& context);
-absl::Status bench_barrier_trials(Context& context);
 absl::Status bench_peer_loss(Context& context);
 absl::Status bench_tdm(Context& context);
 absl::Status bench_sdma(Context& context);

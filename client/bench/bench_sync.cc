@@ -72,62 +72,6 @@ absl::Status measure_barriers(Context& context, Rank& rank, const SyncShape& sha
   return absl::OkStatus();
 }
 
-// Temporary: ways to build the barrier, all in one run.
-constexpr const char* kTrials[] = {"lean",
-                                   "lean_2",
-                                   "lean_3",
-                                   "lean_4",
-                                   "rotate",
-                                   "rotate_two",
-                                   "rotate_3",
-                                   "split",
-                                   "split_3",
-                                   "rotate_split",
-                                   "rotate_split_3",
-                                   "mmio",
-                                   "mmio_rotate_split_3",
-                                   "add",
-                                   "each_warp",
-                                   "whole_warp",
-                                   "pull",
-                                   "pull_4",
-                                   "pull_7",
-                                   "pull_rotate_7",
-                                   "pull_rotate_split_7",
-                                   "bare_pull_7",
-                                   "bare_no_release",
-                                   "bare_gpu_release",
-                                   "bare_no_acquire",
-                                   "bare_no_agreement",
-                                   "bare_floor_3"};
-
-absl::Status measure_trials(Context& context, Rank& rank, const SyncShape& shape) {
-  std::vector<Operation> operations;
-  CCO_ASSIGN_OR_RETURN(Operation ours, barrier_operation(rank, shape, "barrier", 0));
-  operations.push_back(std::move(ours));
-  CCO_ASSIGN_OR_RETURN(Operation relaxed, barrier_operation(rank, shape, "flags_relaxed", 1));
-  operations.push_back(std::move(relaxed));
-  for (const char* const name : kTrials) {
-    CCO_ASSIGN_OR_RETURN(const GpuFunction function,
-                         rank.context().load(kernels::barrier_trials(), name));
-    const auto index = static_cast<uint32_t>(operations.size()) * shape.launch.blocks;
-    operations.push_back(all_ranks(rank, shape, name, [&rank, shape, function, index] {
-      return launch(rank.stream(), function, shape.launch, rank.comm(), index, shape.iterations,
-                    kDeadlineNs, rank.results().device_address());
-    }));
-  }
-  CCO_ASSIGN_OR_RETURN(const auto samples, sample_in_turn(context.settings, operations));
-  if (rank.rank() != 0) return absl::OkStatus();
-  Subject subject{"barrier_trials",    "cco", 0, rank.size(), shape.launch.blocks,
-                  shape.launch.threads};
-  context.results.add(subject, samples[0], "relaxed flags", samples[1]);
-  for (size_t i = 2; i < samples.size(); ++i) {
-    subject.variant = kTrials[i - 2];
-    context.results.add(subject, samples[i], "cco", samples[0]);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status measure_signals(Context& context, Rank& rank, const SyncShape& shape) {
   CCO_ASSIGN_OR_RETURN(const GpuFunction function,
                        rank.context().load(kernels::bench(), "ping_pong"));
@@ -174,16 +118,6 @@ absl::Status bench_barrier(Context& context) {
   plan.result_count = blocks;
   return on_team(context, "barrier", pair_of(context), plan,
                  [&](Rank& rank) { return measure_barriers(context, rank, shape); });
-}
-
-absl::Status bench_barrier_trials(Context& context) {
-  if (context.is_host() && context.settings.threads == 0) return absl::OkStatus();  // Slow there.
-  const SyncShape shape = shape_of(context);
-  Rank::Plan plan;
-  plan.comm.barrier_count = (2 + static_cast<uint32_t>(std::size(kTrials))) * shape.launch.blocks;
-  plan.result_count = shape.launch.blocks;
-  return on_team(context, "barrier_trials", pair_of(context), plan,
-                 [&](Rank& rank) { return measure_trials(context, rank, shape); });
 }
 
 absl::Status bench_signal(Context& context) {

@@ -27,7 +27,6 @@ constexpr Benchmark kBenchmarks[] = {
      cco::bench::bench_window},
     {"barrier", "the LSA barrier, beside release/acquire and relaxed flags",
      cco::bench::bench_barrier},
-    {"barrier_trials", "temporary: ways to build the barrier", cco::bench::bench_barrier_trials},
     {"put", "put between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_put},
     {"get", "get between two ranks, beside memcpy or a bare copy kernel", cco::bench::bench_get},
     {"signal", "signal and wait between two ranks, there and back", cco::bench::bench_signal},

@@ -10,7 +10,6 @@ namespace cco::kernels {
 
 const KernelModule& main_job();    ///< main_job.cc
 const KernelModule& bench();       ///< bench.cc
-const KernelModule& barrier_trials();
 const KernelModule& tdm_bench();   ///< tdm_bench.cc
 const KernelModule& sdma_bench();  ///< sdma_bench.cc
 const KernelModule& gda_bench();   ///< gda_bench.cc

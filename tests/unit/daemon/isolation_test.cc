@@ -222,7 +222,7 @@ std::vector<Call> other_calls() {
        }},
       {"a token, to come back with",
        [](World& w, SessionId id, const Names& n) {
-         return text(w.f.broker.resume_session(n.token, w.f.session(id).who));
+         return text(w.f.broker.resume_session(n.token, w.f.session(id).who, UniqueFd()));
        }},
       {"a request id",
        [](World& w, SessionId id, const Names& n) {

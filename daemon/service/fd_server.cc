@@ -176,7 +176,10 @@ void FdServer::hello(Connection& connection, const std::string& token) {
     peer.who.cgroup = read_cgroup(peer);
     welcome = broker_.open_session(peer.who, std::move(peer.pidfd));
   }
-  if (!welcome.ok()) return refuse(welcome.status());
+  if (!welcome.ok()) {  // And goes: the next hello comes with a connection that is looked at anew.
+    refuse(welcome.status());
+    return close(connection.id);
+  }
   if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);
   connection.hello_timer.reset();
   connection.session = welcome->session;
@@ -184,12 +187,14 @@ void FdServer::hello(Connection& connection, const std::string& token) {
   std::string payload = welcome->token;
   payload.append(reinterpret_cast<const char*>(&options_.incarnation), sizeof options_.incarnation);
   payload.push_back(options_.resumable ? 1 : 0);
-  outbox_.post(
-      [this, id = connection.id, payload = std::move(payload)](const absl::Status& recorded) {
-        const auto found = connections_.find(id);
-        if (found == connections_.end()) return;
-        reply(found->second, FdFrameType::kWelcome, recorded, payload, nullptr);
-      });
+  outbox_.post([this, id = connection.id, resumed = !token.empty(),
+                payload = std::move(payload)](const absl::Status& recorded) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    reply(found->second, FdFrameType::kWelcome, recorded, payload, nullptr);
+    // This daemon stops: the session is the next one's, and not lost when this connection ends.
+    if (!recorded.ok() && resumed) found->second.session.reset();
+  });
 }
 
 // Never waits: a client that does not read its answers has none to miss, and its own deadline.
@@ -214,20 +219,20 @@ void FdServer::close(uint64_t id) {
 
 // Only the end of the process lets its memory serve others; without memory the session has ended.
 void FdServer::end(SessionId id) {
-  if (const auto watched = watched_.extract(id); !watched.empty()) loop_.unwatch(*watched.mapped());
   broker_.close_session(id);
-  Session* session = broker_.session(id);
-  if (session == nullptr) return;
-  const bool lives = session->process != nullptr && !has_exited(*session->process);
-  if (lives && watch_process(*session).ok()) return;
+  const Session* session = broker_.session(id);
+  const bool lives = session != nullptr && session->process != nullptr &&
+                     !has_exited(*session->process) && watch_process(*session).ok();
+  if (lives) return;
+  if (const auto watched = watched_.extract(id); !watched.empty()) loop_.unwatch(*watched.mapped());
   broker_.process_exited(id);
 }
 
 absl::Status FdServer::watch_process(const Session& session) {
-  if (session.process == nullptr || !watched_.emplace(session.id, session.process).second) {
-    return absl::OkStatus();
-  }
-  return loop_.watch(*session.process, [this, id = session.id] { exited(id); });
+  if (session.process == nullptr || watched_.count(session.id) != 0) return absl::OkStatus();
+  CCO_RETURN_IF_ERROR(loop_.watch(*session.process, [this, id = session.id] { exited(id); }));
+  watched_.emplace(session.id, session.process);
+  return absl::OkStatus();
 }
 
 void FdServer::exited(SessionId session) {

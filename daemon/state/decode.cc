@@ -313,14 +313,15 @@ class Decoder {
 
   // Memory of this rank cannot be handed out any more; what is mapped stays.
   void lose(Group& group, uint32_t rank, const std::string& why) {
-    result_.changes.groups.insert(group.id);
-    if (!group.abort_reason.empty()) return;
+    if (result_.changes.groups.insert(group.id).second) {
+      result_.losses.push_back(
+          absl::StrCat("group ", number(group.id), ": of rank ", rank, " ", why));
+    }
+    if (group.abort_word != 0) return;
     group.abort_word = CCO_ABORT_WORD(CCO_ABORT_PEER_LOST, rank);
     group.abort_rank = rank;
     group.abort_reason = absl::StrCat("cco-memd and what kept its descriptors have both ended; ",
                                       "of rank ", rank, " ", why);
-    result_.losses.push_back(
-        absl::StrCat("group ", number(group.id), ": of rank ", rank, " ", why));
   }
 
   void forget(const Group& group, const v1::Group& record) {

@@ -41,8 +41,9 @@ absl::Status Recorder::restore(Broker& broker, Decoded left, DaemonFacts facts) 
       unsaved_.sessions.insert(answer.session);
     }
   }
-  for (const std::string& name : vaulted_) {  // Nobody's: put, and not recorded any more.
-    if (left.vault_names.count(name) == 0) ports_.vault.remove(name).IgnoreError();
+  std::vector<std::string> orphans;  // Put, and not recorded, or not any more.
+  for (const std::string& name : vaulted_) {
+    if (left.vault_names.count(name) == 0) orphans.push_back(name);
   }
   vaulted_ = std::move(left.vault_names);
   facts_ = left.facts;
@@ -51,7 +52,9 @@ absl::Status Recorder::restore(Broker& broker, Decoded left, DaemonFacts facts) 
   if (facts_ != left.facts) {
     CCO_RETURN_IF_ERROR(ports_.store.commit({{RecordKind::kDaemon, "", encode(facts_)}}));
   }
-  return save();
+  CCO_RETURN_IF_ERROR(save());
+  for (const std::string& name : orphans) ports_.vault.remove(name).IgnoreError();
+  return absl::OkStatus();
 }
 
 absl::Status Recorder::accepting() const {
@@ -177,8 +180,8 @@ std::vector<RecordChange> Recorder::encode_changes() {
 void Recorder::encode_answers(std::vector<RecordChange>* changes) {
   for (const auto& [id, request_id] : unsaved_.answers) {
     const Session* session = broker_->session(id);
-    if (session == nullptr) continue;
-    const RequestLog::Entry* answer = session->requests->find(request_id);
+    const RequestLog::Entry* answer =
+        session == nullptr ? nullptr : session->requests->find(request_id);
     RecordChange& change = changes->emplace_back(RecordKind::kAnswer, record_key(id, request_id));
     if (answer == nullptr || !answer->ended) {
       answered_[id].erase(request_id);

@@ -257,8 +257,8 @@ class GpuStream {
   /// Stores 8-byte aligned words in their order once all earlier work of the stream has taken
   /// effect: whoever sees one, be it a kernel, a peer or the CPU, sees that and the words before it
   /// too. Addresses as of copy(). At most kMaxStreamWords; by one call of the library where that
-  /// keeps the order. After INVALID_ARGUMENT none is stored, after other failures perhaps the
-  /// first few.
+  /// keeps the order. Too many words, or one that is not aligned: none is stored; after other
+  /// failures perhaps the first few.
   virtual absl::Status write_words(absl::Span<const StreamWord> words) = 0;
   absl::Status write_word(uint64_t address, uint64_t value) {
     const StreamWord word{address, value};

@@ -27,7 +27,7 @@ class EngineThread {
  public:
   /// `step` does what is waiting, in bounded time, and returns whether there was anything. It is
   /// called from the engine's thread alone.
-  explicit EngineThread(std::function<bool()> step, const EnginePace& pace = kHostPace);
+  explicit EngineThread(std::function<bool()> step, const EnginePace& pace);
   /// Ends after the step that is running.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;

@@ -141,7 +141,7 @@ absl::Status SoftNicProvider::start() {
   CCO_RETURN_IF_ERROR(publish(kernel_queues));
   const SoftNic::Options options{&format_, team_.rank, port_.get(), team_.windows, schedule_};
   nic_ = std::make_unique<SoftNic>(options, std::move(nic_queues));
-  thread_.emplace([nic = nic_.get()] { return nic->step(); });
+  thread_.emplace([nic = nic_.get()] { return nic->step(); }, team_.is_host ? kHostPace : kGpuPace);
   return absl::OkStatus();
 }
 

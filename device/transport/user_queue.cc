@@ -70,9 +70,9 @@ class HostSdma final : public SdmaProvider {
             },
             options.schedule) {}
 
-  absl::Status start() {
+  absl::Status start(const EnginePace& pace) {
     try {
-      thread_ = std::make_unique<EngineThread>([this] { return engine_.step(); });
+      thread_ = std::make_unique<EngineThread>([this] { return engine_.step(); }, pace);
     } catch (const std::system_error& error) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("start the thread of a software copy engine: %s", error.what()));
@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<SdmaProvider>> open_host_sdma(const TransportTeam
       write_user_queue_tables(team, plan, options.packets, options.largest_copy, places));
   auto provider = std::make_unique<HostSdma>(std::move(memory), std::move(port), options,
                                              std::move(rings), team.windows, device);
-  CCO_RETURN_IF_ERROR(provider->start());
+  CCO_RETURN_IF_ERROR(provider->start(team.is_host ? kHostPace : kGpuPace));
   return provider;
 }
 

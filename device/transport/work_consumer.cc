@@ -203,7 +203,9 @@ absl::Status WorkConsumer::store_value(uint32_t ring, const cco_work_item& item,
   if (item.bytes == sizeof(uint64_t) && destination % sizeof(uint64_t) == 0) {
     ask({destination, CCO_WORK_VALUE_OF(item.local_generation, item.local_offset)},
         CCO_WORK_PEER(item.header));
-    return absl::OkStatus();
+    // Its signal must not rise, now or with a later one, for a value that was not stored.
+    if (CCO_WORK_SIGNALS(item.header) == 0 || hand_on(ring)) return absl::OkStatus();
+    return absl::InternalError("the value was not stored");
   }
   // From the ring itself: the slot stays as it is until the item is completed.
   constexpr uint64_t kHalf = sizeof(uint32_t);

@@ -11,7 +11,7 @@
 namespace cco {
 namespace {
 
-/// Of one stream. An item is at most a copy, two signals and a share of a completion; drivers make
+/// Of one stream. An item is usually a copy, two signals and a share of a completion; drivers make
 /// a caller wait from about 1024 pieces of work on.
 constexpr uint32_t kItemsPerStream = 256;
 

@@ -116,7 +116,7 @@ TEST_F(KfdTest, KernelsReachTheQueues) {
   SdmaEngine engine(device->packets, port.get(), rings, [&](uint64_t address, uint64_t bytes) {
     return transports_.windows(0).contains(address, bytes);
   });
-  const EngineThread thread([&engine] { return engine.step(); });
+  const EngineThread thread([&engine] { return engine.step(); }, kHostPace);
   device::DeviceComm comm = transports_.comm(0);
   comm.sdma = (*provider)->device();
   const device::Window window = transports_.node().window(0);

@@ -186,7 +186,7 @@ TEST(SdmaQueue, IndicesPassTheirOwnWrap) {
     }
     ASSERT_EQ(signal, i);
     ASSERT_EQ(to, from);
-    const EngineThread consumer([&engine] { return engine.step(); });
+    const EngineThread consumer([&engine] { return engine.step(); }, kHostPace);
     ASSERT_EQ(producer.wait_landed(never), WaitStatus::kArrived);
   }
   EXPECT_LT(words[3], kBegin) << "the indices have not wrapped";

@@ -33,7 +33,7 @@ class Ring : public ::testing::Test {
       consumer_.emplace(team_, plain_meaning(node_, 4), std::vector{ring_->host()}, &backend_,
                         WorkConsumer::Options{});
     }
-    engine_.emplace([this] { return consumer_->step(); });
+    engine_.emplace([this] { return consumer_->step(); }, kHostPace);
   }
   void stop() { engine_.reset(); }
 

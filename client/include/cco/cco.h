@@ -233,7 +233,8 @@ CCO_API cco_status cco_group_barrier(cco_group* group, uint32_t timeout_ms);
 
 /* A barrier before a call that needs something of every rank: `problem` is null or empty if this
  * rank can go on, else a text that says why not (its first 1024 bytes count). Collective, matched
- * with cco_group_barrier(). Without it, ranks that go on would wait for one that can not.
+ * with cco_group_barrier(). Without it, ranks that go on would wait for one that can not. After a
+ * time-out, call it again with the same text.
  *
  * CCO_FAILED_PRECONDITION  a rank can not go on: on every rank, with its text and its number */
 CCO_API cco_status cco_group_agree(cco_group* group, const char* problem, uint32_t timeout_ms);

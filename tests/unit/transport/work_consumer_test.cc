@@ -288,8 +288,24 @@ TEST_F(Consumer, DriverFailures) {
   EXPECT_EQ(ring_->completed(), 9u) << "nobody waits for ever";
 }
 
-// Goal    words go in as few calls as keep a signal from waiting for a copy behind it: with the
-//         words around them, and before the next copy.
+// Goal    no signal rises, not even with a later one, for a value that was not stored.
+TEST_F(Consumer, ValueThatFailsRaisesNothing) {
+  cco_work_item value = with_header(CCO_WORK_VALUE, CCO_WORK_SIGNAL_REMOTE, 1);
+  value.bytes = 8;
+  value.remote_offset = 1024;
+  value.local_generation = 0;
+  backend_.failing_word = node_.bases()[1] + 1024;
+  EXPECT_TRUE(perform(value));
+  EXPECT_EQ(CCO_WORK_ERROR_REASON(ring_->error()), CCO_WORK_COPY_FAILED);
+  EXPECT_EQ(ring_->completed(), 1u);
+  backend_.failing_word = 0;
+  EXPECT_TRUE(perform(good()));
+  EXPECT_EQ(signal(1, 2), 5u);
+}
+
+// Goal    words go in as few calls as keep a signal from waiting for a copy behind it, and a
+// value's
+//         from rising without it: with the words around them, and before the next copy.
 // Method  a put with two signals alone; then two puts, signals, an aligned value, one more put.
 TEST_F(Consumer, WordsGoTogether) {
   EXPECT_TRUE(perform(good()));
@@ -304,7 +320,7 @@ TEST_F(Consumer, WordsGoTogether) {
   post(with_header(CCO_WORK_NONE, CCO_WORK_SIGNAL_REMOTE, 1));
   post(value);
   EXPECT_TRUE(perform(good()));
-  EXPECT_EQ(backend_.calls, "c2c5c3");
+  EXPECT_EQ(backend_.calls, "c2c41c3");
   EXPECT_EQ(signal(1, 2), 6 * 5u);
   EXPECT_EQ(signal(0, 2), 4 * 5u);
   EXPECT_EQ(bytes(1).substr(1024, 8), std::string("\xc8\0\0\0\0\0\0\0", 8));

@@ -60,11 +60,13 @@ absl::StatusOr<Listeners> open_listeners(const Config& config, std::vector<Uniqu
   return Listeners::create({config.socket_path, config.socket_mode, gid});
 }
 
-BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
+BrokerOptions broker_options(const Config& config, uint64_t incarnation,
+                             uint64_t kept_descriptors) {
   BrokerOptions options;
   options.limits = config.limits;
   options.tenants = config.tenants;
   options.incarnation = incarnation;
+  options.kept_descriptors = kept_descriptors;
   options.slab_bytes = config.slab_bytes;
   options.control_bytes = config.control_bytes;
   options.default_timeout = config.default_timeout;
@@ -78,7 +80,7 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation) {
 struct Memd::Parts {
   Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
         std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper, uint64_t incarnation,
-        int64_t operator_gid)
+        uint64_t kept_descriptors, int64_t operator_gid)
       : driver(driver),
         journal(journal),
         operator_gid(operator_gid),
@@ -88,7 +90,7 @@ struct Memd::Parts {
         recorder(std::move(keeper)),
         outbox(recorder != nullptr ? static_cast<Outbox&>(*recorder) : direct),
         workers(driver, *loop),
-        broker(broker_options(config, incarnation),
+        broker(broker_options(config, incarnation, kept_descriptors),
                {*loop, workers, notices, journal, [] { return random_bytes(kSecretBytes); }}),
         service(broker, *loop, outbox,
                 {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now()}),
@@ -136,9 +138,9 @@ absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriv
   }
   const uint64_t incarnation =
       left.facts.incarnation != 0 ? left.facts.incarnation : new_incarnation();
-  auto parts =
-      std::make_unique<Parts>(config, driver, journal, std::move(listeners), std::move(loop),
-                              std::move(recorder), incarnation, operator_gid);
+  auto parts = std::make_unique<Parts>(
+      config, driver, journal, std::move(listeners), std::move(loop), std::move(recorder),
+      incarnation, keeping == nullptr ? 0 : keeping->vault.limit(), operator_gid);
   std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
   if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left), keeping->vault));
   CCO_RETURN_IF_ERROR(memd->listen());

@@ -41,6 +41,7 @@ struct BrokerOptions {
   // How long an earlier daemon's session is waited for if it has no ranks, or if nothing will tell
   // of its process's end. (That daemon may have ended before its client knew the session.)
   Milliseconds return_timeout{3'600'000};
+  uint64_t kept_descriptors = 0;  // As many can outlive the daemon; 0: any number.
 };
 
 /// All that a broker knows, but for calls in progress, tickets and offers.
@@ -194,6 +195,8 @@ class Broker {
              const absl::Status& result);
   // Limits and quotas. Called right before what they are asked for begins, so that nothing comes
   // between.
+  /// Whether that many descriptors more can outlive the daemon.
+  absl::Status check_kept(uint64_t more, bool is_operator, const std::string& what) const;
   absl::Status check_another_group(TenantId tenant, const std::string& what) const;
   absl::Status check_another_window(const Group& group, const std::string& what) const;
   absl::Status check_another_slab(const Group& group, const std::string& what) const;

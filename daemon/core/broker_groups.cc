@@ -118,7 +118,9 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
                                                     : absl::StrCat("name ", request.name)};
   auto forming = forming_.find(key);
   if (forming == forming_.end()) {
-    if (absl::Status status = check_another_group(tenant, call_name(request)); !status.ok()) {
+    absl::Status status = check_another_group(tenant, call_name(request));
+    if (status.ok()) status = check_kept(uint64_t{2} * request.size, false, call_name(request));
+    if (!status.ok()) {
       return reply(status);
     }
     const auto forget_if_empty = [this, key] {

@@ -22,6 +22,7 @@ Broker::~Broker() { stop(); }
 
 absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
+  CCO_RETURN_IF_ERROR(check_kept(1, who.is_operator, "a session"));
   std::string token = make_secret_();
   CCO_ASSIGN_OR_RETURN(SessionId id,
                        sessions_.open(who, std::move(process), token, executor_.now()));

@@ -64,6 +64,22 @@ Broker::TenantUse Broker::use_of(TenantId tenant) const {
   return use;
 }
 
+// One for each session, each rank's notice page, and each slab; those in the making included. The
+// last few are for operators, who may want to see why.
+absl::Status Broker::check_kept(uint64_t more, bool is_operator, const std::string& what) const {
+  const uint64_t limit = options_.kept_descriptors;
+  if (limit == 0) return absl::OkStatus();
+  uint64_t used = sessions_.size() + slabs_.size() + (is_operator ? 0 : limit / 64);
+  for (const auto& [id, group] : groups_) used += group->size() * (1 + in_the_making(*group));
+  for (const auto& [key, forming] : forming_) used += uint64_t{2} * forming.call->size();
+  if (more <= limit - std::min(used, limit)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, " takes ", more, " more of the ", limit, " descriptors that can outlive cco-memd, and ",
+      used,
+      " are taken by sessions, ranks and slabs. End some, or raise it "
+      "(FileDescriptorStoreMax and FDSTORE of its unit; without systemd, LimitNOFILE)"));
+}
+
 absl::Status Broker::check_another_group(TenantId tenant, const std::string& what) const {
   if (groups_.size() + forming_.size() >= options_.limits.groups) {
     return over_limit(
@@ -97,7 +113,7 @@ absl::Status Broker::check_another_window(const Group& group, const std::string&
 
 absl::Status Broker::check_another_slab(const Group& group, const std::string& what) const {
   const uint64_t count = group.slabs.size() + in_the_making(group);
-  if (count < options_.limits.slabs_per_group) return absl::OkStatus();
+  if (count < options_.limits.slabs_per_group) return check_kept(group.size(), false, what);
   return over_limit("slabs_per_group", options_.limits.slabs_per_group,
                     absl::StrCat(what, " needs another slab; the group has ", count,
                                  ", those in the making included"));

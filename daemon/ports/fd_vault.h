@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -24,6 +25,9 @@ class FdVault {
 
   /// Closes what is held under `name`. Harmless if nothing is.
   virtual absl::Status remove(const std::string& name) = 0;
+
+  /// How many it can hold; 0: any number. Known from the beginning.
+  virtual uint64_t limit() const { return 0; }
 
   /// Readable when recover() is needed: what was put may be lost. The same descriptor for life; -1:
   /// that cannot happen.

@@ -37,6 +37,7 @@ class KeeperVault final : public FdVault {
   absl::StatusOr<std::map<std::string, UniqueFd>> take_over() override;
   absl::Status put(const std::string& name, BorrowedFd fd) override;
   absl::Status remove(const std::string& name) override;
+  uint64_t limit() const override { return names_.limit(); }
 
   /// Readable when recover() is needed. The same descriptor for life.
   BorrowedFd broken() const { return broken_; }

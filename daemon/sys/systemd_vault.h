@@ -22,6 +22,7 @@ class SystemdVault final : public FdVault {
   absl::StatusOr<std::map<std::string, UniqueFd>> take_over() override;
   absl::Status put(const std::string& name, BorrowedFd fd) override;
   absl::Status remove(const std::string& name) override;
+  uint64_t limit() const override { return names_.limit(); }
 
  private:
   explicit SystemdVault(uint64_t limit) : names_(limit) {}

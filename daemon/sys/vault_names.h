@@ -18,6 +18,7 @@ class VaultNames {
   /// For what an earlier daemon put, whatever the rules say of it.
   void adopt(const std::string& name) { names_.insert(name); }
   void remove(const std::string& name) { names_.erase(name); }
+  uint64_t limit() const { return limit_; }
   bool has(const std::string& name) const { return names_.count(name) != 0; }
 
  private:

@@ -336,6 +336,34 @@ TEST_F(RecorderTest, AnswersWait) {
   EXPECT_EQ(sent, std::vector<std::string>{"last failed"});
 }
 
+// Goal    what could not be kept over a restart is not begun: the answer names the limit, and when
+//         something has ended there is room again.
+// Method  ten descriptors: two sessions, a group of two, and two slabs on each rank fill them.
+TEST_F(RecorderTest, NothingIsBegunThatCannotBeKept) {
+  BrokerOptions options = Fixture::small_options();
+  options.kept_descriptors = 10;
+  Fixture f(options);
+  std::vector<SessionId> members;
+  const GroupId group = f.form(2, &members);
+  for (const char* name : {"a", "b"}) {
+    const auto made = f.create_all(members, f.window(group, 0, 1 << 20, name));
+    ASSERT_TRUE(made[1]->ok()) << made[1]->status();
+  }
+  const auto refused = f.create_all(members, f.window(group, 0, 1 << 20, "c"));
+  const auto session = f.broker.open_session({1000, 1000, 77, false}, UniqueFd());
+  for (const absl::Status& status :
+       {refused[0]->status(), refused[1]->status(), session.status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_NE(std::string(status.message()).find("of the 10 descriptors"), std::string::npos)
+        << status;
+  }
+  EXPECT_TRUE(f.broker.leave(f.session(members[0]), group, 0).ok());
+  EXPECT_TRUE(f.broker.leave(f.session(members[1]), group, 1).ok());
+  EXPECT_TRUE(f.broker.open_session({1000, 1000, 77, false}, UniqueFd()).ok());
+  // Three sessions and a group of four would be eleven.
+  EXPECT_EQ((*f.join(members[0], 0, 4, "h")).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 // Goal    a round without changes writes nothing.
 TEST_F(RecorderTest, QuietRoundsWriteNothing) {
   const auto node = start();

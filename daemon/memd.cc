@@ -81,8 +81,7 @@ struct Memd::Parts {
   Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
         std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper, uint64_t incarnation,
         uint64_t kept_descriptors, int64_t operator_gid)
-      : driver(driver),
-        journal(journal),
+      : journal(journal),
         operator_gid(operator_gid),
         incarnation(incarnation),
         loop(std::move(made)),
@@ -97,7 +96,6 @@ struct Memd::Parts {
         fd_server(*loop, broker, outbox, journal,
                   {operator_gid, incarnation, recorder != nullptr, 2 * config.limits.sessions}) {}
 
-  GpuDriver& driver;
   Journal& journal;
   int64_t operator_gid;
   uint64_t incarnation;
@@ -151,8 +149,7 @@ absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
   Parts& parts = *parts_;
   const std::vector<std::string> losses = std::move(left.losses);
   const bool is_new = left.facts.incarnation == 0;
-  const DaemonFacts facts{std::string(parts.driver.name()), parts.incarnation, {}};
-  CCO_RETURN_IF_ERROR(parts.recorder->restore(parts.broker, std::move(left), facts));
+  CCO_RETURN_IF_ERROR(parts.recorder->restore(parts.broker, std::move(left), parts.incarnation));
   parts.loop->set_after_round([&parts] { parts.recorder->flush(); });
   parts.broken = vault.broken();
   if (parts.broken.get() >= 0) {

@@ -24,10 +24,11 @@ absl::StatusOr<Decoded> Recorder::load(const std::string& driver, const Gpus& gp
         "the state is of the driver '", left.facts.driver, "', and this daemon has opened '",
         driver, "'. Start it with that driver, or with another state_dir"));
   }
+  driver_ = driver;
   return left;
 }
 
-absl::Status Recorder::restore(Broker& broker, Decoded left, DaemonFacts facts) {
+absl::Status Recorder::restore(Broker& broker, Decoded left, uint64_t incarnation) {
   broker_ = &broker;
   last_answer_ = left.last_answer;
   unsaved_ = std::move(left.changes);
@@ -46,12 +47,8 @@ absl::Status Recorder::restore(Broker& broker, Decoded left, DaemonFacts facts) 
     if (left.vault_names.count(name) == 0) orphans.push_back(name);
   }
   vaulted_ = std::move(left.vault_names);
-  facts_ = left.facts;
-  facts_.driver = facts.driver;
-  facts_.incarnation = facts.incarnation;
-  if (facts_ != left.facts) {
-    CCO_RETURN_IF_ERROR(ports_.store.commit({{RecordKind::kDaemon, "", encode(facts_)}}));
-  }
+  incarnation_ = incarnation;
+  recorded_facts_ = std::move(left.facts);
   CCO_RETURN_IF_ERROR(save());
   for (const std::string& name : orphans) ports_.vault.remove(name).IgnoreError();
   return absl::OkStatus();
@@ -84,14 +81,13 @@ void Recorder::flush() {
 
 absl::Status Recorder::save() {
   unsaved_.add(broker_->take_changes());
-  DaemonFacts facts = facts_;
-  facts.last_ids = broker_->last_ids();
-  if (unsaved_.empty() && facts == facts_) return absl::OkStatus();
+  DaemonFacts facts{driver_, incarnation_, broker_->last_ids()};
+  if (unsaved_.empty() && facts == recorded_facts_) return absl::OkStatus();
   CCO_RETURN_IF_ERROR(fill_vault());
   std::vector<RecordChange> changes = encode_changes();
-  if (facts != facts_) changes.push_back({RecordKind::kDaemon, "", encode(facts)});
+  if (facts != recorded_facts_) changes.push_back({RecordKind::kDaemon, "", encode(facts)});
   CCO_RETURN_IF_ERROR(ports_.store.commit(changes));
-  facts_ = facts;
+  recorded_facts_ = std::move(facts);
   clear_vault();
   for (const SessionId id : unsaved_.sessions) {
     if (broker_->session(id) == nullptr) answered_.erase(id);
@@ -105,44 +101,44 @@ const Group* Recorder::group(GroupId id) const {
   return found == broker_->groups().end() ? nullptr : found->second.get();
 }
 
-absl::Status Recorder::fill_vault() {
-  const auto put = [&](const std::string& name, const UniqueFd& fd) {
-    if (!fd || vaulted_.count(name) != 0) return absl::OkStatus();
-    CCO_RETURN_IF_ERROR(ports_.vault.put(name, fd));
-    vaulted_.insert(name);
-    return absl::OkStatus();
-  };
+const UniqueFd* Recorder::fd_of(SessionId id) const {
+  const Session* session = broker_->session(id);
+  return session == nullptr ? nullptr : session->process.get();
+}
+
+const UniqueFd* Recorder::fd_of(GroupId id, uint32_t rank) const {
+  const Group* found = group(id);
+  return found == nullptr ? nullptr : &found->ranks[rank].notice->fd();
+}
+
+absl::Status Recorder::for_unsaved_fds(FdVisitor visit) const {
   for (const SessionId id : unsaved_.sessions) {
-    const Session* session = broker_->session(id);
-    if (session == nullptr || session->process == nullptr) continue;
-    CCO_RETURN_IF_ERROR(put(vault_name(id), *session->process));
+    CCO_RETURN_IF_ERROR(visit(vault_name(id), fd_of(id)));
   }
   for (const SlabId id : unsaved_.slabs) {
-    const UniqueFd* fd = broker_->slabs().fd(id);
-    if (fd != nullptr) CCO_RETURN_IF_ERROR(put(vault_name(id), *fd));
+    CCO_RETURN_IF_ERROR(visit(vault_name(id), broker_->slabs().fd(id)));
   }
   for (const auto& [id, rank] : unsaved_.ranks) {
-    const Group* found = group(id);
-    if (found == nullptr) continue;
-    CCO_RETURN_IF_ERROR(put(vault_name(id, rank), found->ranks[rank].notice->fd()));
+    CCO_RETURN_IF_ERROR(visit(vault_name(id, rank), fd_of(id, rank)));
   }
   return absl::OkStatus();
 }
 
+absl::Status Recorder::fill_vault() {
+  return for_unsaved_fds([this](const std::string& name, const UniqueFd* fd) {
+    if (fd == nullptr || !*fd || vaulted_.count(name) != 0) return absl::OkStatus();
+    CCO_RETURN_IF_ERROR(ports_.vault.put(name, *fd));
+    vaulted_.insert(name);
+    return absl::OkStatus();
+  });
+}
+
 // What stays behind if this fails is nobody's, and closed by the next daemon.
 void Recorder::clear_vault() {
-  const auto remove = [&](const std::string& name) {
-    if (vaulted_.erase(name) != 0) ports_.vault.remove(name).IgnoreError();
-  };
-  for (const SessionId id : unsaved_.sessions) {
-    if (broker_->session(id) == nullptr) remove(vault_name(id));
-  }
-  for (const SlabId id : unsaved_.slabs) {
-    if (broker_->slabs().fd(id) == nullptr) remove(vault_name(id));
-  }
-  for (const auto& [id, rank] : unsaved_.ranks) {
-    if (group(id) == nullptr) remove(vault_name(id, rank));
-  }
+  for_unsaved_fds([this](const std::string& name, const UniqueFd* fd) {
+    if (fd == nullptr && vaulted_.erase(name) != 0) ports_.vault.remove(name).IgnoreError();
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 std::vector<RecordChange> Recorder::encode_changes() {

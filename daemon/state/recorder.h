@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/fd_vault.h"
 #include "daemon/ports/journal.h"
@@ -36,8 +37,8 @@ class Recorder final : public Outbox {
   absl::StatusOr<Decoded> load(const std::string& driver, const Gpus& gpus, NoticeBoard& notices);
 
   /// Brings `broker`, which is new and outlives this, to that state, and records it from now on.
-  /// `facts` are this daemon's. An error: it could not be recorded.
-  absl::Status restore(Broker& broker, Decoded left, DaemonFacts facts);
+  /// `incarnation` is this daemon's. An error: it could not be recorded.
+  absl::Status restore(Broker& broker, Decoded left, uint64_t incarnation);
 
   void post(Answer answer) override { answers_.push_back(std::move(answer)); }
   absl::Status accepting() const override;
@@ -51,6 +52,11 @@ class Recorder final : public Outbox {
   void recover_vault();
 
  private:
+  using FdVisitor = absl::FunctionRef<absl::Status(const std::string& name, const UniqueFd* fd)>;
+  /// Of all that is unsaved: the name in the vault, and what belongs there; null: nothing.
+  absl::Status for_unsaved_fds(FdVisitor visit) const;
+  const UniqueFd* fd_of(SessionId id) const;
+  const UniqueFd* fd_of(GroupId id, uint32_t rank) const;
   std::map<std::string, BorrowedFd> fds() const;
   absl::Status save();
   absl::Status fill_vault();
@@ -61,7 +67,9 @@ class Recorder final : public Outbox {
 
   Ports ports_;
   Broker* broker_ = nullptr;
-  DaemonFacts facts_;  // As recorded.
+  std::string driver_;
+  uint64_t incarnation_ = 0;
+  DaemonFacts recorded_facts_;
   Changes unsaved_;
   std::set<std::string> vaulted_;
   // Request ids of the answers that are recorded.

@@ -165,12 +165,13 @@ absl::Status KeeperVault::wait_ready(const UniqueFd& connection) {
         "it does not answer within ", options_.answer_timeout.count(), " ms. Is it stopped?"));
   }
   CCO_ASSIGN_OR_RETURN(const FdFrame ready, receive_frame(connection));
+  uint64_t limit = 0;
   if (ready.code != absl::StatusCode::kOk) return absl::Status(ready.code, ready.payload);
-  if (ready.type != FdFrameType::kReady || ready.payload.size() != sizeof limit_) {
+  if (ready.type != FdFrameType::kReady || ready.payload.size() != sizeof limit) {
     return absl::InternalError("it does not speak as a cco-keeper does");
   }
-  std::memcpy(&limit_, ready.payload.data(), sizeof limit_);
-  names_ = VaultNames(limit_);
+  std::memcpy(&limit, ready.payload.data(), sizeof limit);
+  names_ = VaultNames(limit);
   return absl::OkStatus();
 }
 

@@ -62,7 +62,6 @@ class KeeperVault final : public FdVault {
   Options options_;
   UniqueFd broken_;  // An epoll that watches the connection of the day.
   UniqueFd connection_;
-  uint64_t limit_ = 0;
   VaultNames names_;
 };
 

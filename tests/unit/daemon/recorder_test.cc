@@ -28,7 +28,7 @@ struct Node {
     if (!left.ok()) return left.status();
     losses = left->losses;
     const uint64_t incarnation = left->facts.incarnation != 0 ? left->facts.incarnation : 77;
-    return recorder.restore(broker, *std::move(left), {"host", incarnation, {}});
+    return recorder.restore(broker, *std::move(left), incarnation);
   }
   void round() {
     executor.run_posted();

@@ -1,11 +1,9 @@
 #include "daemon/memd.h"
 
-#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <csignal>
@@ -18,11 +16,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/fd_frame.h"
+#include "client/base/inode.h"
 #include "client/base/status_macros.h"
 #include "daemon/core/broker.h"
 #include "daemon/service/fd_server.h"
 #include "daemon/service/memd_service.h"
 #include "daemon/state/recorder.h"
+#include "daemon/sys/acceptor.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/gpu_workers.h"
 #include "daemon/sys/listener.h"
@@ -41,11 +41,6 @@ uint64_t new_incarnation() {
   uint64_t value = 0;
   while (value == 0) std::memcpy(&value, random_bytes(sizeof value).data(), sizeof value);
   return value;
-}
-
-uint64_t inode_of(int fd) {
-  struct stat facts {};
-  return ::fstat(fd, &facts) == 0 ? facts.st_ino : 0;
 }
 
 absl::StatusOr<int64_t> optional_group(const std::string& name) {
@@ -112,7 +107,7 @@ struct Memd::Parts {
   BorrowedFd broken{-1};  // The vault's.
   std::unique_ptr<grpc::Server> server;
   std::thread stopper;  // Ends gRPC while the loop still answers the calls that it waits for.
-  UniqueFd spare;       // As in FdServer.
+  Acceptor acceptor;    // Of the RPC socket.
   bool drained = true;
 };
 
@@ -170,8 +165,6 @@ absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
 
 absl::Status Memd::listen() {
   auto& parts = parts_;
-  parts->spare.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-
   // gRPC gets no port: connections are accepted here, where the kernel says who they are.
   grpc::ServerBuilder builder;
   builder.RegisterService(&parts->service);
@@ -184,17 +177,10 @@ absl::Status Memd::listen() {
 }
 
 void Memd::accept_rpc() {
-  const int flags = SOCK_CLOEXEC | SOCK_NONBLOCK;
-  UniqueFd socket(::accept4(parts_->listeners.rpc().get(), nullptr, nullptr, flags));
-  if (!socket && (errno == EMFILE || errno == ENFILE)) {
-    parts_->spare.reset();
-    socket.reset(::accept4(parts_->listeners.rpc().get(), nullptr, nullptr, flags));
-    socket.reset();
-    parts_->spare.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  UniqueFd socket = parts_->acceptor.accept(parts_->listeners.rpc(), [this](const UniqueFd&) {
     parts_->journal.record(Severity::kError, "client_refused",
                            "reason=\"no file descriptor left\"");
-    return;
-  }
+  });
   if (!socket) return;
   const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
   if (!peer.ok()) {

@@ -1,7 +1,6 @@
 #include "client/src/fork_guard.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/inode.h"
 
 namespace cco {
 namespace {
@@ -33,11 +33,6 @@ void after_fork_in_child() {
   state().forked.store(true, std::memory_order_relaxed);
   for (const ForkRegistration* socket : state().sockets) socket->close_in_child();
   state().mutex.unlock();
-}
-
-uint64_t inode_of(int fd) {
-  struct stat facts {};
-  return ::fstat(fd, &facts) == 0 ? facts.st_ino : 0;
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "daemon/service/fd_server.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -33,8 +31,6 @@ absl::Status check_descriptors(BorrowedFd newest, bool is_operator) {
       "); raise LimitNOFILE, or end some clients"));
 }
 
-UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
 bool has_exited(BorrowedFd pidfd) {
   pollfd ready{pidfd.get(), POLLIN, 0};
   return ::poll(&ready, 1, 0) > 0;
@@ -44,12 +40,7 @@ bool has_exited(BorrowedFd pidfd) {
 
 FdServer::FdServer(EventLoop& loop, Broker& broker, Outbox& outbox, Journal& journal,
                    Options options)
-    : loop_(loop),
-      broker_(broker),
-      outbox_(outbox),
-      journal_(journal),
-      options_(options),
-      spare_(open_spare()) {}
+    : loop_(loop), broker_(broker), outbox_(outbox), journal_(journal), options_(options) {}
 
 FdServer::~FdServer() {
   if (listener_.get() >= 0) loop_.unwatch(listener_);
@@ -69,21 +60,14 @@ absl::Status FdServer::serve(const UniqueFd& listener) {
 }
 
 void FdServer::accept_one(const UniqueFd& listener) {
-  UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket && (errno == EMFILE || errno == ENFILE)) {
-    // Without this the client would wait in the backlog and the loop would spin.
-    spare_.reset();
-    socket.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket) {
-      (void)send_frame(socket, FdFrameType::kWelcome, absl::StatusCode::kResourceExhausted,
+  UniqueFd socket = acceptor_.accept(listener, [this](const UniqueFd& surplus) {
+    if (surplus) {
+      (void)send_frame(surplus, FdFrameType::kWelcome, absl::StatusCode::kResourceExhausted,
                        "cco-memd is at its limit of open file descriptors; raise LimitNOFILE, or "
                        "end some clients");
     }
-    socket.reset();
-    spare_ = open_spare();
     journal_.record(Severity::kError, "client_refused", "reason=\"no file descriptor left\"");
-    return;
-  }
+  });
   if (!socket) return;
   absl::StatusOr<Peer> peer = read_peer(socket, options_.operator_gid);
   absl::Status status = peer.status();

@@ -10,6 +10,7 @@
 #include "client/base/fd_frame.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/outbox.h"
+#include "daemon/sys/acceptor.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/peer.h"
 
@@ -56,7 +57,7 @@ class FdServer {
   Outbox& outbox_;
   Journal& journal_;
   Options options_;
-  UniqueFd spare_;  // Given up for a moment to refuse a client when no descriptor is left.
+  Acceptor acceptor_;
   BorrowedFd listener_{-1};
   std::map<uint64_t, Connection> connections_;
   std::map<SessionId, std::shared_ptr<const UniqueFd>> watched_;  // Processes.

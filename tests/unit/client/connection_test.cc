@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "cco/memd/v1/error.pb.h"
+#include "tests/unit/client/expect_text.h"
 #include "tests/unit/client/fake_daemon.h"
 
 namespace cco {
@@ -20,15 +21,6 @@ constexpr milliseconds kShort{100};
 absl::Status get_node(Connection& connection, milliseconds timeout = kPatient) {
   v1::GetNodeResponse response;
   return connection.call(&v1::MemdService::Stub::GetNode, v1::GetNodeRequest(), &response, timeout);
-}
-
-void expect_text(const absl::Status& status, absl::StatusCode code,
-                 std::initializer_list<std::string> parts) {
-  EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& part : parts) {
-    EXPECT_NE(std::string(status.message()).find(part), std::string::npos)
-        << status << " lacks " << part;
-  }
 }
 
 // Goal    a session opens, and its token goes with every call.

@@ -12,6 +12,7 @@
 #include "cco/client.hpp"
 #include "cco/memd/v1/error.pb.h"
 #include "client/src/connection.h"
+#include "tests/unit/client/expect_text.h"
 #include "tests/unit/client/fake_daemon.h"
 
 namespace cco {
@@ -21,15 +22,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatient{30000};  // For what must happen.
 constexpr milliseconds kShort{500};
 constexpr milliseconds kFarewell{1000};
-
-void expect_text(const absl::Status& status, absl::StatusCode code,
-                 std::initializer_list<std::string> parts) {
-  EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& part : parts) {
-    EXPECT_NE(std::string(status.message()).find(part), std::string::npos)
-        << status << " lacks " << part;
-  }
-}
 
 class Resume : public ::testing::Test {
  protected:

@@ -67,22 +67,24 @@ absl::StatusOr<std::vector<Contestant>> contestants_of(Rank& rank, const Sdma& s
                                   })}};
 }
 
+absl::StatusOr<std::vector<double>> compare_with_stream(Context& context, Rank& rank,
+                                                        const Sdma& sdma, const Copy& copy,
+                                                        const std::string& variant) {
+  CCO_ASSIGN_OR_RETURN(const std::vector<Contestant> contestants, contestants_of(rank, sdma, copy));
+  const Subject subject{
+      "sdma", variant, copy.bytes, rank.size(), sdma.launch.blocks, sdma.launch.threads};
+  return compare(context, rank, copy, subject, contestants);
+}
+
 absl::Status measure_copies(Context& context, Rank& rank, const Sdma& sdma,
                             const std::string& provider, const Window& window) {
   const uint64_t max_bytes = max_bytes_of(context);
   for (const Direction direction : {Direction::kPut, Direction::kGet}) {
     for (uint64_t bytes = context.settings.min_bytes; bytes <= max_bytes; bytes *= 4) {
       CCO_ASSIGN_OR_RETURN(const Copy copy, make_copy(rank, window, direction, bytes, max_bytes));
-      CCO_ASSIGN_OR_RETURN(const std::vector<Contestant> contestants,
-                           contestants_of(rank, sdma, copy));
-      const Subject subject{"sdma",
-                            absl::StrCat(name_of(direction), ", ", provider),
-                            bytes,
-                            rank.size(),
-                            sdma.launch.blocks,
-                            sdma.launch.threads};
       CCO_ASSIGN_OR_RETURN(const std::vector<double> ratios,
-                           compare(context, rank, copy, subject, contestants));
+                           compare_with_stream(context, rank, sdma, copy,
+                                               absl::StrCat(name_of(direction), ", ", provider)));
       if (bytes != kCopyTargetAt || context.is_host()) continue;
       const std::string name = absl::StrCat("sdma ", name_of(direction), " of 256 MiB by ",
                                             provider, ", of a stream copy");
@@ -101,15 +103,10 @@ absl::Status measure_in_flight(Context& context, Rank& rank, const Sdma& sdma,
   const uint64_t bytes = max_bytes_of(context);
   CCO_ASSIGN_OR_RETURN(Copy copy, make_copy(rank, window, Direction::kPut, bytes, bytes));
   copy.count = kInFlight;
-  CCO_ASSIGN_OR_RETURN(const std::vector<Contestant> contestants, contestants_of(rank, sdma, copy));
-  const Subject subject{"sdma",
-                        absl::StrCat("each of ", kInFlight, " puts in flight, ", provider),
-                        bytes,
-                        rank.size(),
-                        sdma.launch.blocks,
-                        sdma.launch.threads};
-  CCO_ASSIGN_OR_RETURN(const std::vector<double> ratios,
-                       compare(context, rank, copy, subject, contestants));
+  CCO_ASSIGN_OR_RETURN(
+      const std::vector<double> ratios,
+      compare_with_stream(context, rank, sdma, copy,
+                          absl::StrCat("each of ", kInFlight, " puts in flight, ", provider)));
   if (bytes != kCopyTargetAt || context.is_host()) return absl::OkStatus();
   context.results.note(absl::StrCat("sdma ", kInFlight, " puts of 256 MiB in flight by ", provider,
                                     ", of as many stream copies"),

@@ -2,9 +2,12 @@
 // 0, or the encoded WaitResult of the first wait that failed. Every wait is bounded by
 // `deadline_ns` from the start of its kernel.
 #include "cco/device.hpp"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
 namespace {
+
+using kernels::store_result;
 
 /// One round among the team as LsaBarrier makes it, with the order as a parameter: the baselines.
 /// Inbox of sender s: words[1 + s].
@@ -56,10 +59,6 @@ CCO_DEVICE WaitResult meet_often(const DeviceComm& comm, uint32_t index, uint64_
   }
   if (block.is_leader()) store_relaxed_device(flags.epoch(), epoch);
   return outcome;
-}
-
-CCO_DEVICE void store_result(uint64_t* result, WaitResult outcome) {
-  if (thread_index() == 0) *result = outcome.encode();
 }
 
 }  // namespace

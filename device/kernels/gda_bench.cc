@@ -2,13 +2,13 @@
 // address of a uint64_t that gets the ticks that the posting alone took.
 #include "cco/device.hpp"
 #include "cco/device/gda.h"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
 namespace {
 
-CCO_DEVICE void store_result(uint64_t* result, WaitResult outcome) {
-  if (thread_index() == 0) *result = outcome.encode();
-}
+using kernels::store_result;
+
 CCO_DEVICE void store_elapsed(uint64_t* elapsed, uint64_t since) {
   if (thread_index() == 0) *elapsed = ticks() - since;
 }

@@ -1,15 +1,11 @@
 // What cco-bench times of SDMA, by one block. Result words as in bench.cc, one per kernel.
 #include "cco/device.hpp"
 #include "cco/device/sdma.h"
+#include "device/kernels/store_result.h"
 
 namespace cco::device {
-namespace {
 
-CCO_DEVICE void store_result(uint64_t* result, WaitResult outcome) {
-  if (thread_index() == 0) *result = outcome.encode();
-}
-
-}  // namespace
+using kernels::store_result;
 
 /// `count` times, without waiting between: Sdma::put() of `bytes` of the own window at
 /// source_offset to `peer`'s at offset; or, if `gets`, Sdma::get() of `peer`'s window at

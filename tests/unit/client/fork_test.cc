@@ -36,6 +36,15 @@ char count_sockets() {
   return count;
 }
 
+cco_status join(const Client& client, Group* group) {
+  Group::Options options;
+  options.rank = 0;
+  options.size = 1;
+  options.device = 0;
+  options.name = "g";
+  return Group::create(client, options, group);
+}
+
 // Goal    after a fork the child's calls are refused and its destroys do nothing, while the parent
 //         goes on undisturbed.
 // Method  fork with a group open; in the child try everything, then exit through static
@@ -45,12 +54,7 @@ TEST(Fork, ChildIsRefusedAndParentGoesOn) {
   Client client;
   ASSERT_EQ(Client::create({daemon.socket_path().c_str()}, &client), CCO_OK) << cco_error_message();
   Group group;
-  Group::Options options;
-  options.rank = 0;
-  options.size = 1;
-  options.device = 0;
-  options.name = "g";
-  ASSERT_EQ(Group::create(client, options, &group), CCO_OK) << cco_error_message();
+  ASSERT_EQ(join(client, &group), CCO_OK) << cco_error_message();
 
   EXPECT_EQ(in_child([&] {
               if (group.check() != CCO_FAILED_PRECONDITION) return 1;
@@ -111,12 +115,7 @@ TEST(Fork, ChildHoldsNoSocketOfAResumedSession) {
   daemon.die();
   daemon.come_back();
   Group group;
-  Group::Options options;
-  options.rank = 0;
-  options.size = 1;
-  options.device = 0;
-  options.name = "g";
-  ASSERT_EQ(Group::create(client, options, &group), CCO_OK) << cco_error_message();
+  ASSERT_EQ(join(client, &group), CCO_OK) << cco_error_message();
   EXPECT_EQ(daemon.resume_count(), 1);
   int finish[2];
   ASSERT_EQ(::pipe(finish), 0);

@@ -277,6 +277,7 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
 absl::Status Broker::leave(Session& session, GroupId id, uint32_t rank) {
   CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
   session.ranks.erase({id, rank});
+  desk_.forget({session.id, id, rank});
   set_out(*member.group, rank, MemberState::kLeft);
   retire(*member.group);
   return absl::OkStatus();

@@ -400,6 +400,7 @@ absl::StatusOr<Broker::SlabTickets> Broker::export_slab(Session& session, GroupI
     return absl::NotFoundError(
         absl::StrCat("group ", number(group_id), " has no slab ", slab_index));
   }
+  const ExportDesk::Holder holder{session.id, group_id, rank};
   SlabTickets tickets;
   for (uint32_t owner = 0; owner < member.group->size(); ++owner) {
     if (set->second.ids[owner] == SlabId{}) {
@@ -407,12 +408,12 @@ absl::StatusOr<Broker::SlabTickets> Broker::export_slab(Session& session, GroupI
                                                         " has been freed")),
                         owner);
     }
-    CCO_ASSIGN_OR_RETURN(std::string ticket, desk_.issue(session.id, set->second.ids[owner]));
+    CCO_ASSIGN_OR_RETURN(std::string ticket, desk_.issue(holder, set->second.ids[owner]));
     tickets.slabs.push_back(
         {std::move(ticket), set->second.sizes[owner], set->second.offsets[owner]});
   }
   if (slab_index == 0) {
-    CCO_ASSIGN_OR_RETURN(tickets.notice, desk_.issue(session.id, member.rank->notice));
+    CCO_ASSIGN_OR_RETURN(tickets.notice, desk_.issue(holder, member.rank->notice));
   }
   return tickets;
 }

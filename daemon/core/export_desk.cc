@@ -8,9 +8,9 @@
 
 namespace cco::memd {
 
-absl::StatusOr<std::string> ExportDesk::add(SessionId session,
+absl::StatusOr<std::string> ExportDesk::add(const Holder& holder,
                                             std::variant<Goods, UniqueFd> content) {
-  uint32_t& mine = counts_[session];
+  uint32_t& mine = counts_[holder.session];
   if (mine >= limits_.tickets_per_session) {
     return over_limit(
         "tickets_per_session", limits_.tickets_per_session,
@@ -20,7 +20,7 @@ absl::StatusOr<std::string> ExportDesk::add(SessionId session,
   std::string secret = make_secret_();
   const TimerId timer =
       executor_.call_at(executor_.now() + lifetime_, [this, secret] { erase(secret); });
-  entries_.emplace(secret, Entry{session, std::move(content), timer});
+  entries_.emplace(secret, Entry{holder, std::move(content), timer});
   return secret;
 }
 
@@ -28,7 +28,7 @@ void ExportDesk::erase(const std::string& secret) {
   const auto found = entries_.find(secret);
   CCO_ASSERT(found != entries_.end());
   executor_.cancel(found->second.timer);
-  const auto count = counts_.find(found->second.session);
+  const auto count = counts_.find(found->second.holder.session);
   if (--count->second == 0) counts_.erase(count);
   entries_.erase(found);
 }
@@ -36,7 +36,7 @@ void ExportDesk::erase(const std::string& secret) {
 absl::StatusOr<std::variant<ExportDesk::Goods, UniqueFd>> ExportDesk::take(
     SessionId session, const std::string& secret, bool offer) {
   const auto found = entries_.find(secret);
-  if (found == entries_.end() || found->second.session != session ||
+  if (found == entries_.end() || found->second.holder.session != session ||
       std::holds_alternative<UniqueFd>(found->second.content) != offer) {
     return absl::NotFoundError(absl::StrCat(
         "no such ", offer ? "offer" : "ticket", " for this process: each works once, within ",
@@ -47,8 +47,8 @@ absl::StatusOr<std::variant<ExportDesk::Goods, UniqueFd>> ExportDesk::take(
   return content;
 }
 
-absl::StatusOr<std::string> ExportDesk::issue(SessionId session, Goods goods) {
-  return add(session, std::move(goods));
+absl::StatusOr<std::string> ExportDesk::issue(const Holder& holder, Goods goods) {
+  return add(holder, std::move(goods));
 }
 
 absl::StatusOr<const UniqueFd*> ExportDesk::redeem(SessionId session, const std::string& ticket) {
@@ -66,7 +66,7 @@ absl::StatusOr<const UniqueFd*> ExportDesk::redeem(SessionId session, const std:
 }
 
 absl::StatusOr<std::string> ExportDesk::take_offer(SessionId session, UniqueFd fd) {
-  return add(session, std::move(fd));
+  return add({session}, std::move(fd));
 }
 
 absl::StatusOr<UniqueFd> ExportDesk::claim_offer(SessionId session, const std::string& offer) {
@@ -75,11 +75,19 @@ absl::StatusOr<UniqueFd> ExportDesk::claim_offer(SessionId session, const std::s
 }
 
 void ExportDesk::forget(SessionId session) {
-  std::vector<std::string> mine;
+  erase_if([&](const Holder& holder) { return holder.session == session; });
+}
+
+void ExportDesk::forget(const Holder& holder) {
+  erase_if([&](const Holder& other) { return other == holder; });
+}
+
+void ExportDesk::erase_if(absl::FunctionRef<bool(const Holder&)> is_void) {
+  std::vector<std::string> found;
   for (const auto& [secret, entry] : entries_) {
-    if (entry.session == session) mine.push_back(secret);
+    if (is_void(entry.holder)) found.push_back(secret);
   }
-  for (const std::string& secret : mine) erase(secret);
+  for (const std::string& secret : found) erase(secret);
 }
 
 uint32_t ExportDesk::count(SessionId session) const {

@@ -1,5 +1,6 @@
 // Tickets and offers: how a call on the RPC channel names an fd that travels on the fd channel.
-// Both are secret, belong to one session, work once, and run out.
+// Both are secret, belong to one session, work once, and run out. A ticket belongs to one of its
+// ranks, and is void once that has left.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <variant>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "client/base/unique.h"
 #include "daemon/core/ids.h"
@@ -35,8 +37,16 @@ class ExportDesk {
   /// What a ticket stands for: a slab's memory, or a notice page.
   using Goods = std::variant<SlabId, std::shared_ptr<NoticePage>>;
 
+  /// A rank of a group, which is the session's.
+  struct Holder {
+    SessionId session{};
+    GroupId group{};
+    uint32_t rank = 0;
+    friend bool operator==(const Holder&, const Holder&) = default;
+  };
+
   /// RESOURCE_EXHAUSTED: limits.tickets_per_session.
-  absl::StatusOr<std::string> issue(SessionId session, Goods goods);
+  absl::StatusOr<std::string> issue(const Holder& holder, Goods goods);
   /// Uses a ticket up. NOT_FOUND alike for one that never was, was used, ran out, or is another
   /// session's. The fd stays the owner's and must be sent before anything else happens.
   absl::StatusOr<const UniqueFd*> redeem(SessionId session, const std::string& ticket);
@@ -48,19 +58,22 @@ class ExportDesk {
 
   /// Voids all that a session has.
   void forget(SessionId session);
+  /// Voids the tickets that a rank has: what it leaves it must not fetch any more.
+  void forget(const Holder& holder);
   uint32_t count(SessionId session) const;
   Milliseconds lifetime() const { return lifetime_; }
 
  private:
   struct Entry {
-    SessionId session;
+    Holder holder;  // Of an offer: its session alone.
     std::variant<Goods, UniqueFd> content;
     TimerId timer;
   };
-  absl::StatusOr<std::string> add(SessionId session, std::variant<Goods, UniqueFd> content);
+  absl::StatusOr<std::string> add(const Holder& holder, std::variant<Goods, UniqueFd> content);
   absl::StatusOr<std::variant<Goods, UniqueFd>> take(SessionId session, const std::string& secret,
                                                      bool offer);
   void erase(const std::string& secret);
+  void erase_if(absl::FunctionRef<bool(const Holder&)> is_void);
 
   Executor& executor_;
   const SlabTable& slabs_;

@@ -114,6 +114,29 @@ TEST(ExportDesk, OffersAreNoTickets) {
   EXPECT_EQ(f.executor.timer_count(), 0u);
 }
 
+// Goal    who has left a group cannot fetch its memory any more; its other ranks and groups can.
+// Method  a process with two ranks in a group that a third keeps alive, and a group of its own.
+TEST(ExportDesk, TicketsEndWithTheirRank) {
+  Fixture f;
+  const SessionId both = f.attach(), other = f.attach();
+  f.join(both, 0, 3);
+  f.join(both, 1, 3);
+  const GroupId group = (*f.join(other, 2, 3))->group, own = (*f.join(both, 0, 1, "own"))->group;
+  const auto tickets = [&](GroupId id, uint32_t rank) {
+    return *f.broker.export_slab(f.session(both), id, rank, 0);
+  };
+  ExportDesk& desk = f.broker.desk();
+  const Broker::SlabTickets first = tickets(group, 0), second = tickets(group, 1),
+                            third = tickets(own, 0);
+  const std::string offer = *desk.take_offer(both, UniqueFd());
+  ASSERT_TRUE(f.broker.leave(f.session(both), group, 0).ok());
+  EXPECT_EQ(desk.redeem(both, first.slabs[2].ticket).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(desk.redeem(both, first.notice).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(desk.redeem(both, second.slabs[2].ticket).ok());
+  EXPECT_TRUE(desk.redeem(both, third.notice).ok());
+  EXPECT_TRUE(desk.claim_offer(both, offer).ok());
+}
+
 // Goal    what was allocated can be taken anew, in any order, and only where it is free.
 TEST(RangeAllocator, TakesAnewWhatWasAllocated) {
   RangeAllocator first(1000, 9000);

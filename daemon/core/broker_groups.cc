@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/status_macros.h"
@@ -63,10 +64,7 @@ absl::Status Broker::check_join(const JoinRequest& request) const {
   if (request.unique_id.empty() == request.name.empty()) {
     return invalid("a group takes a name or a unique id, and not both");
   }
-  if (request.name.size() > kMaxNameBytes) {
-    return invalid("the group's name has ", request.name.size(), " bytes; at most ", kMaxNameBytes,
-                   " are allowed");
-  }
+  CCO_RETURN_IF_ERROR(check_name("group", request.name));
   const size_t id_bytes = request.unique_id.size();
   if (id_bytes != 0 && (id_bytes < kMinUniqueIdBytes || id_bytes > kMaxUniqueIdBytes)) {
     return invalid("the unique id has ", id_bytes, " bytes; it takes ", kMinUniqueIdBytes, " to ",
@@ -266,9 +264,10 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
     sessions_.find(member.session)->ranks.emplace(group->id, rank);
     changes_.ranks.emplace(group->id, rank);
   }
-  journal_.record(Severity::kInfo, "group_formed",
-                  absl::StrCat("group=", number(group->id), " name=\"", group->name, "\" tenant=",
-                               tenants().name(group->tenant), " ranks=", group->size()));
+  journal_.record(
+      Severity::kInfo, "group_formed",
+      absl::StrCat("group=", number(group->id), " name=\"", absl::Utf8SafeCEscape(group->name),
+                   "\" tenant=", tenants().name(group->tenant), " ranks=", group->size()));
   changes_.groups.insert(group->id);
   groups_.emplace(group->id, std::move(group));
   call->finish([&](uint32_t) { return result; });

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/core/broker.h"
 
@@ -40,6 +41,19 @@ std::map<int64_t, uint64_t> by_pid(const Groups& groups, TenantId tenant,
 }
 
 }  // namespace
+
+absl::Status check_name(const std::string& what, const std::string& name) {
+  if (name.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", what, "'s name has ", name.size(),
+                                                   " bytes; at most ", kMaxNameBytes,
+                                                   " are allowed"));
+  }
+  const auto control = std::find_if(name.begin(), name.end(), absl::ascii_iscntrl);
+  if (control == name.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the ", what, "'s name has a control character (",
+                                                 static_cast<int>(*control), ") at byte ",
+                                                 control - name.begin(), "; take another name"));
+}
 
 void Broker::audit(const Session& session, const char* call, const std::string& object,
                    const absl::Status& result) {

@@ -47,10 +47,7 @@ absl::Status Broker::check_window(Group& group, const WindowRequest& request) co
     return invalid("alignment_bytes is ", request.alignment, "; it takes a power of two from ",
                    kWindowAlignment, " to ", kMaxAlignment);
   }
-  if (request.name.size() > kMaxNameBytes) {
-    return invalid("the window's name has ", request.name.size(), " bytes; at most ", kMaxNameBytes,
-                   " are allowed");
-  }
+  CCO_RETURN_IF_ERROR(check_name("window", request.name));
   if (request.placement == Placement::kExternal) {
     if (!tenants().terms(group.tenant).external_memory) {
       return absl::PermissionDeniedError(absl::StrCat(

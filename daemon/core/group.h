@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "daemon/core/heap.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/rendezvous.h"
@@ -19,6 +20,9 @@ namespace cco::memd {
 
 /// Of a group or a window.
 inline constexpr size_t kMaxNameBytes = 127;
+/// INVALID_ARGUMENT: too long, or with control characters, by which a tenant could write lines into
+/// logs and on terminals of operators. `what` has the name.
+absl::Status check_name(const std::string& what, const std::string& name);
 inline constexpr size_t kMaxProblemBytes = 1024;
 
 enum class MemberState { kLive, kLost, kLeft };

@@ -14,13 +14,22 @@ namespace {
 
 constexpr char kTokenKey[] = "cco-session-bin";
 
-// A request id that is used again must ask for the same thing; how long it waits may differ.
+// FNV-1a: tells what a client does by mistake, and is the same in the next daemon.
+uint64_t fingerprint(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+// A request id that is used again must ask for the same thing; how long it waits may differ. Kept
+// with the answer, so no longer than need be, whatever was sent.
 template <typename Request>
 std::string what_is_asked(Request request) {
   if constexpr (requires { request.clear_timeout_ms(); }) request.clear_timeout_ms();
   // The same memory, offered again to a daemon that knows nothing of the first offer.
   if constexpr (requires { request.clear_offer(); }) request.clear_offer();
-  return absl::StrCat(request.GetTypeName(), request.SerializeAsString());
+  const std::string bytes = request.SerializeAsString();
+  return absl::StrCat(request.GetTypeName(), " ", bytes.size(), " ", fingerprint(bytes));
 }
 
 template <typename Response>
@@ -35,11 +44,11 @@ absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& 
   const auto token = context.client_metadata().find(kTokenKey);
   const std::string peer = context.peer();
   int fd = -1;
-  if (token == context.client_metadata().end() ||
+  if (context.client_metadata().count(kTokenKey) != 1 ||
       !absl::SimpleAtoi(absl::StripPrefix(peer, "fd:"), &fd) ||
       connections_.find(fd) == connections_.end()) {
     return absl::UnauthenticatedError(
-        "the call carries no session token: attach on the fd channel first");
+        "the call carries no session token, or several: attach on the fd channel first");
   }
   RpcConnection& connection = connections_.at(fd);
   absl::StatusOr<Session*> session =
@@ -101,8 +110,8 @@ grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* conte
     act(session, *request,
         [this, log, id, session_id = session.id](absl::StatusOr<Response> result) {
           broker_.note_answer(session_id, id);
-          const auto forgotten =
-              log->end(id, {result.status(), result.ok() ? result->SerializeAsString() : ""});
+          const auto forgotten = log->end(
+              id, {shortened(result.status()), result.ok() ? result->SerializeAsString() : ""});
           if (forgotten.has_value()) broker_.note_answer(session_id, *forgotten);
         });
   });
@@ -226,7 +235,7 @@ grpc::ServerUnaryReactor* MemdService::ReportPeers(grpc::CallbackServerContext* 
                   std::vector<PeerReport> peers;
                   for (const v1::PeerReport& peer : request.peers()) {
                     peers.push_back(
-                        {peer.rank(), peer.reachable(), peer.detail().substr(0, kMaxDetailBytes)});
+                        {peer.rank(), peer.reachable(), printable(peer.detail(), kMaxDetailBytes)});
                   }
                   reply(empty_or<v1::ReportPeersResponse>(broker_.report_peers(
                       session, GroupId{request.group_id()}, request.rank(), std::move(peers))));
@@ -243,8 +252,8 @@ grpc::ServerUnaryReactor* MemdService::ReportTransports(grpc::CallbackServerCont
                   std::vector<TransportReport> reports;
                   for (const v1::TransportReport& report : request.reports()) {
                     reports.push_back({report.peer(), report.transport(), report.usable(),
-                                       report.provider().substr(0, kMaxProviderBytes),
-                                       report.detail().substr(0, kMaxDetailBytes)});
+                                       printable(report.provider(), kMaxProviderBytes),
+                                       printable(report.detail(), kMaxDetailBytes)});
                   }
                   reply(empty_or<v1::ReportTransportsResponse>(broker_.report_transports(
                       session, GroupId{request.group_id()}, request.rank(), std::move(reports))));

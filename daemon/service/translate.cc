@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cco/memd/v1/error.pb.h"
@@ -18,6 +19,8 @@ namespace cco::memd {
 namespace {
 
 constexpr uint32_t kDefaultPage = 100, kMaxPage = 1000;
+// gRPC refuses more than 8 KiB of metadata, which errors are, some characters as three bytes.
+constexpr size_t kMaxErrorBytes = 2048;
 
 const char* state_name(SessionState state) {
   switch (state) {
@@ -212,7 +215,16 @@ std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool*
 
 }  // namespace
 
-grpc::Status to_grpc(const absl::Status& status) {
+absl::Status shortened(const absl::Status& status) {
+  if (status.message().size() <= kMaxErrorBytes) return status;
+  absl::Status shorter(status.code(), printable(std::string(status.message()), kMaxErrorBytes));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { shorter.SetPayload(url, payload); });
+  return shorter;
+}
+
+grpc::Status to_grpc(const absl::Status& error) {
+  const absl::Status status = shortened(error);
   if (status.ok()) return grpc::Status::OK;
   v1::ErrorDetail detail;
   if (const auto rank = rank_of(status); rank.has_value()) detail.set_rank_plus_one(*rank + 1);
@@ -256,7 +268,16 @@ BarrierRequest parse(const v1::BarrierRequest& request) {
           .rank = request.rank(),
           .sequence = request.sequence(),
           .timeout = Milliseconds(request.timeout_ms()),
-          .problem = request.problem()};
+          .problem = printable(request.problem(), request.problem().size())};
+}
+
+std::string printable(std::string text, size_t most_bytes) {
+  if (text.size() > most_bytes) {
+    while (most_bytes > 0 && (text[most_bytes] & 0xc0) == 0x80) --most_bytes;
+    text.resize(most_bytes);
+  }
+  std::replace_if(text.begin(), text.end(), absl::ascii_iscntrl, ' ');
+  return text;
 }
 
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {

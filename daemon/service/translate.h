@@ -13,11 +13,18 @@ namespace cco::memd {
 
 namespace v1 = ::cco::memd::v1;
 
+/// With a message of bounded length, though it may quote a client's text of any.
+absl::Status shortened(const absl::Status& status);
+/// Shortened.
 grpc::Status to_grpc(const absl::Status& status);
 
 absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request);
 BarrierRequest parse(const v1::BarrierRequest& request);
 absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request);
+
+/// A client's text for people: no more than `most_bytes` in whole characters (half a one could not
+/// be sent on), without control characters (which steer terminals).
+std::string printable(std::string text, size_t most_bytes);
 
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
 v1::CreateWindowResponse render(const WindowResult& result);

@@ -191,6 +191,8 @@ TEST_F(RpcTest, JoinFields) {
                       StatusCode::kResourceExhausted, {"4294967295", "ranks_per_group"}));
   EXPECT_TRUE(refused(join([](Request& r) { r.set_name(""); }), StatusCode::kInvalidArgument,
                       {"a name or a unique id"}));
+  EXPECT_TRUE(refused(join([](Request& r) { r.set_name("job\n<4>event=audit"); }),
+                      StatusCode::kInvalidArgument, {"control character (10) at byte 3"}));
   EXPECT_TRUE(refused(join([](Request& r) { r.set_unique_id(std::string(16, 'u')); }),
                       StatusCode::kInvalidArgument, {"not both"}));
   for (const size_t size : {1u, 15u, 129u}) {
@@ -228,6 +230,8 @@ TEST_F(RpcTest, WindowFields) {
                       {"size is 0"}));
   EXPECT_TRUE(refused(create([](Request& r) { r.set_size_bytes(UINT64_MAX); }),
                       StatusCode::kInvalidArgument, {"18446744073709551615", "room for"}));
+  EXPECT_TRUE(refused(create([](Request& r) { r.set_name("\x1b[2J"); }),
+                      StatusCode::kInvalidArgument, {"control character (27) at byte 0"}));
   EXPECT_TRUE(refused(create([](Request& r) { r.set_placement(v1::PLACEMENT_UNSPECIFIED); }),
                       StatusCode::kInvalidArgument, {"placement 0"}));
   EXPECT_TRUE(refused(create([](Request& r) { r.set_placement(static_cast<v1::Placement>(9)); }),

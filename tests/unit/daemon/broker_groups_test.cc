@@ -51,6 +51,8 @@ TEST(BrokerGroups, BadRequestsSayWhy) {
        "not both"},
       {[](auto& r) { r.name = std::string(128, 'n'); }, absl::StatusCode::kInvalidArgument,
        "128 bytes"},
+      {[](auto& r) { r.name = "w\n<4>event=audit"; }, absl::StatusCode::kInvalidArgument,
+       "control character (10) at byte 1"},
       {[](auto& r) { r.name = "", r.unique_id = "short"; }, absl::StatusCode::kInvalidArgument,
        "5 bytes"},
       {[](auto& r) { r.slot_bytes = 4096; }, absl::StatusCode::kInvalidArgument,

@@ -128,6 +128,8 @@ TEST(BrokerWindows, BadRequestsSayWhy) {
        "power of two from 256"},
       {[](auto& r) { r.name = std::string(128, 'n'); }, absl::StatusCode::kInvalidArgument,
        "128 bytes"},
+      {[](auto& r) { r.name = "w\n<4>event=audit"; }, absl::StatusCode::kInvalidArgument,
+       "control character (10) at byte 1"},
       {[](auto& r) { r.rank = 1; }, absl::StatusCode::kNotFound, "not rank 1"},
       {[](auto& r) { r.rank = 7; }, absl::StatusCode::kNotFound, "not rank 7"},
       {[](auto& r) { r.group = GroupId{99}; }, absl::StatusCode::kNotFound, "group 99"},

@@ -170,6 +170,36 @@ TEST_F(RecorderTest, StateIsTheSameAfterwards) {
   EXPECT_EQ(answer, "why");
 }
 
+// Goal    what clients write and folders are called need not be text: no byte of it keeps the next
+//         daemon from starting.
+// Method  bytes that are no UTF-8 wherever the broker takes some, and in an answer.
+TEST_F(RecorderTest, AnyBytesComeBack) {
+  const std::string bytes("\xff\xc3 \x80\0", 5);
+  SessionId id{};
+  GroupId group{};
+  {
+    const auto node = start();
+    id = node->broker.open_session({1000, 1000, 1, false, "/" + bytes}, Node::memfd("p"))->session;
+    group = form(*node, {id});
+    Session& session = *node->broker.session(id);
+    ASSERT_TRUE(node->broker.report_peers(session, group, 0, {{0, true, bytes}}).ok());
+    ASSERT_TRUE(
+        node->broker.report_transports(session, group, 0, {{0, "lsa", true, bytes, bytes}}).ok());
+    ASSERT_TRUE(session.requests->begin(bytes, bytes, [](const Outcome&) {}));
+    session.requests->end(bytes, {absl::AbortedError(bytes), bytes});
+    node->broker.note_answer(id, bytes);
+    node->round();
+  }
+  const auto node = start();
+  EXPECT_EQ(node->broker.session(id)->who.cgroup, "/" + bytes);
+  const Rank& rank = node->broker.groups().at(group)->ranks[0];
+  EXPECT_EQ(rank.peers.at(0).detail, bytes);
+  EXPECT_EQ(rank.transports.at({0, "lsa"}).provider, bytes);
+  const RequestLog::Entry* answer = node->broker.session(id)->requests->find(bytes);
+  ASSERT_NE(answer, nullptr);
+  EXPECT_EQ(answer->outcome.status.message(), bytes);
+}
+
 // Goal    who pays is found anew from who the kernel said the processes are, so that a restart with
 //         the same configuration changes nothing, and one with another takes effect.
 TEST_F(RecorderTest, TenantsAreOfTheConfigurationThatIs) {

@@ -130,6 +130,44 @@ TEST_F(WindowTest, CommunicatorsDisagree) {
                       {"4097", "4096"}));
 }
 
+// Goal    a window holds what an earlier one of its group left in its place, and else zero: so does
+//         every window of another group, in its place as well.
+// Method  fill a window, give it up, and look at the next there; at one beside it; and at another
+//         group's, before and after the first group has ended.
+TEST_F(WindowTest, ContentsOfANewWindow) {
+  constexpr uint64_t kBytes = 1 << 20;
+  const Client client = attach();
+  // The value of all bytes; -1: they differ.
+  const auto contents = [](const std::vector<Window>& windows, uint32_t rank) {
+    unsigned char* bytes = nullptr;
+    EXPECT_TRUE(succeeded(windows[1 - rank].get_address(rank, 0, &bytes)));
+    return std::memcmp(bytes, bytes + 1, kBytes - 1) == 0 ? bytes[0] : -1;
+  };
+  std::vector<Group> groups = form_group(client, "job", 2);
+  {
+    const std::vector<Window> windows = form_window(groups, "first", {.size_bytes = kBytes});
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(contents(windows, rank), 0);
+      unsigned char* bytes = nullptr;
+      ASSERT_TRUE(succeeded(windows[rank].get_address(rank, 0, &bytes)));
+      std::memset(bytes, 0xa5 + static_cast<int>(rank), kBytes);
+    }
+  }
+  const std::vector<Window> second = form_window(groups, "second", {.size_bytes = kBytes});
+  const std::vector<Window> beside = form_window(groups, "beside", {.size_bytes = kBytes});
+  for (const char* name : {"meanwhile", "afterwards"}) {
+    const std::vector<Group> others = form_group(client, name, 2);
+    const std::vector<Window> window = form_window(others, "first", {.size_bytes = kBytes});
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(contents(window, rank), 0) << name;
+      if (groups.empty()) continue;
+      EXPECT_EQ(contents(second, rank), 0xa5 + static_cast<int>(rank));
+      EXPECT_EQ(contents(beside, rank), 0);
+    }
+    groups.clear();
+  }
+}
+
 // Goal    a destroyed window is refused everywhere; destroying it again does nothing, also not to
 //         its successor in the same place.
 // Method  make, destroy on both ranks, make another, destroy the first again, use the second.

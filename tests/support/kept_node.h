@@ -26,7 +26,7 @@ inline pid_t keeper_of(const std::string& state_dir) {
 
 class KeptNodeTest : public NodeTest {
  protected:
-  DaemonProcess::Options kept_options() const {
+  virtual DaemonProcess::Options kept_options() const {
     DaemonProcess::Options options;
     options.socket_path = socket_path();
     options.config = absl::StrCat("host { device_count: 4 bytes_per_device: 268435456 }\n",
@@ -67,6 +67,7 @@ class KeptNodeTest : public NodeTest {
   }
 
   pid_t keeper() const { return keeper_of(state_dir()); }
+  const std::string& folder() const { return folder_.path(); }
   std::string socket_path() const { return folder_.file("memd.sock"); }
   std::string state_dir() const { return folder_.file("state"); }
 

@@ -37,6 +37,10 @@ constexpr Benchmark kBenchmarks[] = {
      cco::bench::bench_gda},
     {"peer_loss", "a process is killed while another one's kernel waits for it",
      cco::bench::bench_peer_loss},
+    {"restart", "the daemon is killed under many sessions and windows, and started again",
+     cco::bench::bench_restart},
+    {"quota", "a collective window of a tenant with quotas, beside one without",
+     cco::bench::bench_quota},
     {"mix", "one kernel that uses all transports at once, verified", cco::bench::bench_mix},
 };
 
@@ -95,7 +99,7 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> find_daemon(Context* context) {
     std::cerr << "cco-bench: no daemon on " << path << ": starting one for this run\n";
   }
   CCO_ASSIGN_OR_RETURN(std::unique_ptr<PrivateDaemon> daemon,
-                       PrivateDaemon::start(settings.daemon, settings.driver));
+                       PrivateDaemon::start({settings.daemon, settings.driver, "", false}));
   CCO_ASSIGN_OR_RETURN(context->connection, cco::Connection::open(daemon->socket(), kCallTimeout));
   return daemon;
 }

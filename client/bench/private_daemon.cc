@@ -46,33 +46,45 @@ absl::StatusOr<UniqueFd> bind_notices(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::start(const std::string& program,
-                                                                    const std::string& driver) {
-  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon);
-  daemon->program_ = program.empty() ? find_daemon() : program;
+absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::start(const Options& options) {
+  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(options));
+  CCO_RETURN_IF_ERROR(daemon->prepare());
+  CCO_RETURN_IF_ERROR(daemon->start_next());
+  return daemon;
+}
+
+absl::Status PrivateDaemon::prepare() {
+  if (options_.program.empty()) options_.program = find_daemon();
   std::string folder = std::filesystem::temp_directory_path() / "cco-bench-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) {
     return absl::ErrnoToStatus(errno, "making a folder " + folder);
   }
-  daemon->folder_ = folder;
-  daemon->socket_ = folder + "/memd.sock";
+  folder_ = folder;
+  socket_ = folder + "/memd.sock";
   // A file of its own: the machine's configuration must not leak into measurements.
-  std::ofstream(folder + "/memd.textproto") << "driver: \"" << driver << "\"\n";
-  CCO_ASSIGN_OR_RETURN(const UniqueFd notices, bind_notices(folder + "/notify"));
-  const UniqueFd log(
-      ::open((folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log) return absl::ErrnoToStatus(errno, "opening " + folder + "/log");
+  std::ofstream config(folder + "/memd.textproto");
+  config << "driver: \"" << options_.driver << "\"\n" << options_.config << "\n";
+  if (options_.keeps_state) config << "state_dir: \"" << folder << "/state\"\n";
+  return absl::OkStatus();
+}
+
+absl::Status PrivateDaemon::start_next() {
+  const std::string notify = folder_ + "/notify";
+  ::unlink(notify.c_str());
+  CCO_ASSIGN_OR_RETURN(const UniqueFd notices, bind_notices(notify));
+  const std::string log_path = folder_ + "/log";
+  const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return absl::ErrnoToStatus(errno, "opening " + log_path);
 
   ctl::ChildOptions options;
-  options.command = {daemon->program_, "--config", folder + "/memd.textproto", "--socket",
-                     daemon->socket_};
-  options.environment = {{"NOTIFY_SOCKET", folder + "/notify"}};
+  options.command = {options_.program, "--config", folder_ + "/memd.textproto", "--socket",
+                     socket_};
+  options.environment = {{"NOTIFY_SOCKET", notify}};
   options.out = log;
   options.err = log;
   CCO_ASSIGN_OR_RETURN(ctl::Child child, ctl::Child::start(options));
-  daemon->child_ = std::make_unique<ctl::Child>(std::move(child));
-  CCO_RETURN_IF_ERROR(daemon->wait_until_ready(notices));
-  return daemon;
+  child_ = std::make_unique<ctl::Child>(std::move(child));
+  return wait_until_ready(notices);
 }
 
 absl::Status PrivateDaemon::wait_until_ready(const UniqueFd& notices) {
@@ -85,12 +97,12 @@ absl::Status PrivateDaemon::wait_until_ready(const UniqueFd& notices) {
     const std::string_view text(notice, size > 0 ? static_cast<size_t>(size) : 0);
     if (text.find("READY=1") != std::string_view::npos) return absl::OkStatus();
     if (child_->exit()) {
-      return absl::UnavailableError(
-          absl::StrCat(program_, " ended with code ", child_->exit()->code(), ":\n", log_tail()));
+      return absl::UnavailableError(absl::StrCat(options_.program, " ended with code ",
+                                                 child_->exit()->code(), ":\n", log_tail()));
     }
   }
-  return absl::UnavailableError(
-      absl::StrCat(program_, " was not ready after ", kStartTimeout.count(), " s:\n", log_tail()));
+  return absl::UnavailableError(absl::StrCat(options_.program, " was not ready after ",
+                                             kStartTimeout.count(), " s:\n", log_tail()));
 }
 
 std::string PrivateDaemon::log_tail() const {
@@ -100,6 +112,12 @@ std::string PrivateDaemon::log_tail() const {
   text << file.rdbuf();
   const std::string log = text.str();
   return log.size() > kTailBytes ? log.substr(log.size() - kTailBytes) : log;
+}
+
+void PrivateDaemon::kill() {
+  child_->signal_group(SIGKILL);
+  child_->wait(kStopTimeout);
+  child_.reset();
 }
 
 PrivateDaemon::~PrivateDaemon() {

@@ -313,6 +313,15 @@ cco_status cco_group_check(cco_group* group) {
   });
 }
 
+cco_status cco_group_get_conditions(cco_group* group, uint32_t* conditions) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    if (conditions == nullptr) return absl::InvalidArgumentError("conditions is null");
+    *conditions = found->conditions();
+    return absl::OkStatus();
+  });
+}
+
 cco_status cco_group_abort(cco_group* group) {
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));

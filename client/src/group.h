@@ -90,6 +90,8 @@ class Group {
 
   /// ABORTED with the cause and the rank, once the group is out of order.
   absl::Status check() const;
+  /// CCO_CONDITION_* that hold for this rank's GPU.
+  uint32_t conditions() const { return notice_page_->conditions(); }
   absl::Status abort();
 
  private:

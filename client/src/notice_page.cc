@@ -46,4 +46,9 @@ uint64_t NoticePage::abort_word() const {
   return __atomic_load_n(&page->abort_word, __ATOMIC_ACQUIRE);
 }
 
+uint32_t NoticePage::conditions() const {
+  const auto* page = static_cast<const cco_notice_page*>(mapping_.get().address);
+  return __atomic_load_n(&page->conditions, __ATOMIC_ACQUIRE);
+}
+
 }  // namespace cco::client

@@ -19,6 +19,8 @@ class NoticePage {
 
   /// See CCO_ABORT_REASON and CCO_ABORT_RANK.
   uint64_t abort_word() const;
+  /// CCO_CONDITION_*.
+  uint32_t conditions() const;
 
   void* address() const { return mapping_.get().address; }
 

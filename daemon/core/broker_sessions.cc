@@ -207,6 +207,7 @@ void Broker::restore(BrokerState state) {
     for (uint32_t rank = 0; rank < group.size(); ++rank) {
       const Rank& member = group.ranks[rank];
       if (member.may_map) sessions_.find(member.session)->ranks.emplace(group.id, rank);
+      member.notice->set_condition(~uint32_t{0}, false);  // Those that hold are found anew.
       // The page was perhaps not written any more.
       if (group.abort_word != 0) member.notice->set_abort(group.abort_word);
       for (uint32_t other = 0; other < group.size(); ++other) {

@@ -19,6 +19,8 @@ class NoticePage {
   virtual void set_rank_out(uint32_t rank, uint64_t epoch) = 0;
   /// The abort word is final: at most one, however often.
   virtual void set_abort(uint64_t abort_word) = 0;
+  /// CCO_CONDITION_*, of which one or more hold from now on, or no longer do.
+  virtual void set_condition(uint32_t bits, bool holds) = 0;
 };
 
 class NoticeBoard {

@@ -34,6 +34,13 @@ class MemfdNoticePage final : public NoticePage {
   void set_abort(uint64_t abort_word) override {
     __atomic_store_n(&page()->abort_word, abort_word, __ATOMIC_RELEASE);
   }
+  void set_condition(uint32_t bits, bool holds) override {
+    if (holds) {
+      __atomic_fetch_or(&page()->conditions, bits, __ATOMIC_RELEASE);
+    } else {
+      __atomic_fetch_and(&page()->conditions, ~bits, __ATOMIC_RELEASE);
+    }
+  }
 
  private:
   cco_notice_page* page() { return static_cast<cco_notice_page*>(mapping_.get().address); }

@@ -243,6 +243,10 @@ CCO_API cco_status cco_group_agree(cco_group* group, const char* problem, uint32
  * and needs no traffic to notice a lost peer. */
 CCO_API cco_status cco_group_check(cco_group* group);
 
+/* CCO_CONDITION_* of abi.h that hold now: what the daemon would have this rank act upon before it
+ * has to. Cheap as cco_group_check(): ask between steps of work. */
+CCO_API cco_status cco_group_get_conditions(cco_group* group, uint32_t* conditions);
+
 /* Ends the group's collective calls and device waits, on every rank, for good. */
 CCO_API cco_status cco_group_abort(cco_group* group);
 

@@ -132,6 +132,9 @@ class Group {
   }
   /// CCO_ABORTED once a rank is lost or somebody aborted. Cheap.
   [[nodiscard]] cco_status check() const { return cco_group_check(get()); }
+  [[nodiscard]] cco_status get_conditions(uint32_t* conditions) const {
+    return cco_group_get_conditions(get(), conditions);
+  }
   /// Ends the group's calls and device waits, on every rank, for good.
   [[nodiscard]] cco_status abort() const { return cco_group_abort(get()); }
   [[nodiscard]] cco_status get_info(cco_group_info* info) const {

@@ -114,6 +114,13 @@ TEST_F(CApi, OneRankFromAttachToLeave) {
   EXPECT_EQ(info.flat_base % (uint64_t{4} << 30), 0u);
   EXPECT_EQ(group_.barrier(1000), CCO_OK);
   EXPECT_EQ(group_.check(), CCO_OK);
+  uint32_t conditions = ~uint32_t{0};
+  EXPECT_EQ(group_.get_conditions(&conditions), CCO_OK);
+  EXPECT_EQ(conditions, 0u);
+  daemon_.set_conditions(CCO_CONDITION_DRAINING);
+  EXPECT_EQ(group_.get_conditions(&conditions), CCO_OK);
+  EXPECT_EQ(conditions, CCO_CONDITION_DRAINING);
+  EXPECT_EQ(group_.get_conditions(nullptr), CCO_INVALID_ARGUMENT);
   EXPECT_EQ(group_.abort(), CCO_OK);
   EXPECT_EQ(group_.check(), CCO_ABORTED);
   EXPECT_EQ(cco_error_rank(), 0);

@@ -308,6 +308,11 @@ grpc::Status FakeDaemon::AbortGroup(grpc::ServerContext*, const v1::AbortGroupRe
   return grpc::Status::OK;
 }
 
+void FakeDaemon::set_conditions(uint32_t conditions) {
+  CCO_ASSERT(::pwrite(notice_.get(), &conditions, sizeof conditions,
+                      offsetof(cco_notice_page, conditions)) == sizeof conditions);
+}
+
 grpc::Status FakeDaemon::Barrier(grpc::ServerContext*, const v1::BarrierRequest* request,
                                  v1::BarrierResponse*) {
   return enter("Barrier", *request);

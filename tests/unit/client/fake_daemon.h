@@ -85,6 +85,8 @@ class FakeDaemon final : private v1::MemdService::Service {
     return result;
   }
   size_t fd_connection_count();
+  /// CCO_CONDITION_*, on the rank's notice page.
+  void set_conditions(uint32_t conditions);
   /// Whether all clients' fd channels end within `timeout`.
   bool wait_for_disconnect(std::chrono::milliseconds timeout);
   /// Drops tickets, offers and all slabs but the first ones, so that a test can count descriptors.

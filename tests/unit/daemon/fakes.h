@@ -123,6 +123,10 @@ class FakeNoticeBoard final : public NoticeBoard {
     const UniqueFd& fd() const override { return none; }
     void set_rank_out(uint32_t rank, uint64_t) override { out.insert(rank); }
     void set_abort(uint64_t word) override { aborts.push_back(word); }
+    void set_condition(uint32_t bits, bool holds) override {
+      conditions = holds ? conditions | bits : conditions & ~bits;
+    }
+    uint32_t conditions = 0;
     UniqueFd none;
     std::set<uint32_t> out;
     std::vector<uint64_t> aborts;

@@ -327,6 +327,9 @@ TEST(NoticeBoard, PagesAreSealed) {
   EXPECT_EQ(notice->lost_ranks[1], uint64_t{1} << 6);
   EXPECT_EQ(notice->epoch, 3u);
   EXPECT_EQ(CCO_ABORT_RANK(notice->abort_word), 70u);
+  page->set_condition(CCO_CONDITION_DRAINING | CCO_CONDITION_MEMORY_PRESSURE, true);
+  page->set_condition(CCO_CONDITION_DRAINING, false);
+  EXPECT_EQ(notice->conditions, CCO_CONDITION_MEMORY_PRESSURE);
 }
 
 // Goal    the configuration that is printed is the one that is read, and every default is in range.

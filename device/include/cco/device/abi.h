@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CCO_ABI_VERSION 3u
+#define CCO_ABI_VERSION 4u
 
 /* Bits of `transports`. A window has those that it is registered with, which are all; which of them
  * reach a peer stands in the communicator (one word per peer in peer_transports, and their AND in
@@ -99,7 +99,14 @@ typedef struct cco_notice_page {
   uint64_t abort_word;
   uint64_t epoch;          /* membership changes so far */
   uint64_t lost_ranks[16]; /* bit r of the 1024: world rank r is out */
+  uint32_t conditions;     /* CCO_CONDITION_*, those that hold now */
+  uint32_t reserved;       /* zero */
 } cco_notice_page;
+
+/* What a rank may want to act upon before it has to: nothing of its own has failed yet. Of the
+ * rank's own GPU; bits come and go. */
+#define CCO_CONDITION_DRAINING 0x1u        /* an operator takes the GPU out of service: leave */
+#define CCO_CONDITION_MEMORY_PRESSURE 0x2u /* somebody waits for memory there */
 
 #define CCO_MAX_RANKS 1024u /* per group */
 
@@ -149,10 +156,11 @@ CCO_ABI_AT(cco_device_comm, gda, 112);
 CCO_ABI_AT(cco_device_comm, reserved, 120);
 CCO_ABI_AT(cco_device_comm, control, 136);
 
-CCO_ABI_ASSERT(sizeof(cco_notice_page) == 152);
+CCO_ABI_ASSERT(sizeof(cco_notice_page) == 160);
 CCO_ABI_AT(cco_notice_page, abort_word, 8);
 CCO_ABI_AT(cco_notice_page, epoch, 16);
 CCO_ABI_AT(cco_notice_page, lost_ranks, 24);
+CCO_ABI_AT(cco_notice_page, conditions, 152);
 
 #if defined(__cplusplus)
 #include <type_traits>

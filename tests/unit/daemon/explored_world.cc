@@ -30,6 +30,7 @@ class KeptPage final : public NoticePage {
   void set_abort(uint64_t word) override {
     if (content_.abort_word == 0) content_.abort_word = word;
   }
+  void set_condition(uint32_t, bool) override {}  // Found anew after a restart: not kept.
 
  private:
   UniqueFd fd_;

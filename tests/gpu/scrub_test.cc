@@ -12,12 +12,8 @@ namespace {
 
 memd::Config hoarders_config(const GpuDriver& driver) {
   memd::Config config;
-  config.slab_bytes = uint64_t{1} << 30;
-  config.limits.windows_per_group = 16384;
-  if (driver.name() == "host") {  // Whose GPUs are as large as the machine's memory.
-    config.slab_bytes = 0;
-    config.limits.bytes_per_gpu = uint64_t{64} << 20;
-  }
+  // GPUs of the host are as large as the machine's memory.
+  if (driver.name() == "host") config.limits.bytes_per_gpu = uint64_t{64} << 20;
   return config;
 }
 

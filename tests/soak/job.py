@@ -6,7 +6,7 @@ director's alone: workers are told what to put and what to expect."""
 import asyncio
 import signal
 
-from node import GPUS, PATIENCE_S, Wrong
+from node import GPUS, PATIENCE_S, Process, Wrong
 
 # Which errors may come of which call, and when; everything else is one too many. With "lost" the error must come after
 # a rank was killed, and where it names a rank, name one of those.
@@ -14,9 +14,11 @@ ALLOWED = {
     ("attach", "CCO_UNAVAILABLE"): "no daemon",  # Between two; the worker tries again.
     ("join", "CCO_RESOURCE_EXHAUSTED"): "memory or quota",
     ("window", "CCO_RESOURCE_EXHAUSTED"): "memory or quota",
+    ("external", "CCO_RESOURCE_EXHAUSTED"): "memory or quota",
     ("join", "CCO_DEADLINE_EXCEEDED"): "lost",  # It was killed before it came.
     ("join", "CCO_ABORTED"): "lost",
     ("window", "CCO_ABORTED"): "lost",
+    ("external", "CCO_ABORTED"): "lost",
     ("barrier", "CCO_ABORTED"): "lost",
     ("wait", "PEER_LOST"): "lost",
 }
@@ -41,22 +43,25 @@ class Worker:
         self.windows = set()
 
     async def start(self, program, environment, user):
-        self.process = await asyncio.create_subprocess_exec(
+        self.process = await Process.start(
             program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment, user=user,
             group=user, extra_groups=None if user is None else [])
 
     def is_lost(self):
         return self.rank in self.job.lost
 
+    def runs(self):
+        return self.process is not None and self.process.runs()
+
     def kill(self):
         self.job.lost.add(self.rank)
-        self.process.kill()
+        self.process.signal(signal.SIGKILL)
 
     async def tell(self, *words):
         """Its answer, judged."""
         try:
-            self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-            line = await asyncio.wait_for(self.process.stdout.readline(), 2 * PATIENCE_S)
+            self.process.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
+            line = await asyncio.wait_for(self.process.child.stdout.readline(), 2 * PATIENCE_S)
         except asyncio.TimeoutError:
             raise Wrong(f"{self.job.name}, rank {self.rank}: no answer to {words}") from None
         except ConnectionError:
@@ -88,9 +93,12 @@ class Worker:
 
     async def leave(self):
         await self.tell("leave")
-        self.process.stdin.close()
-        if await asyncio.wait_for(self.process.wait(), PATIENCE_S) != 0 and not self.is_lost():
-            raise Wrong(f"{self.job.name}, rank {self.rank}: exit code {self.process.returncode}")
+        self.process.child.stdin.close()
+
+    async def expect_end(self):
+        code = await self.process.wait()
+        if code != 0 and not (self.is_lost() and code == -signal.SIGKILL):
+            raise Wrong(f"{self.job.name}, rank {self.rank}: it ended with {code}")
 
 
 class Job:
@@ -145,10 +153,11 @@ class Job:
             return
         self.made += 1
         name, cell_bytes = f"w{self.made}", self.rng.choice(CELL_BYTES)
+        kind = self.rng.choice(("window", "window", "external"))
         seeds = [[None] * CELLS for _ in self.workers]
 
         async def make(worker):
-            await worker.tell("window", name, CELLS * cell_bytes)
+            await worker.tell(kind, name, CELLS * cell_bytes)
             worker.windows.add(name)
 
         try:
@@ -157,7 +166,7 @@ class Job:
             if any(name in worker.windows for worker in self.workers):
                 raise Wrong(f"{self.name}: some ranks have {name}, and some were refused it") from None
             return
-        self.counts["windows"] += 1
+        self.counts["windows" if kind == "window" else "windows of external memory"] += 1
         self.truth[name] = (cell_bytes, seeds)
         await self.put_all([(worker, name, worker.rank, cell) for worker in self.workers for cell in range(CELLS)])
 
@@ -228,8 +237,4 @@ class Job:
                 pass
 
         await self.all(end_one)
-        for worker in self.workers:
-            if worker.is_lost():
-                await asyncio.wait_for(worker.process.wait(), PATIENCE_S)
-                if worker.process.returncode not in (-signal.SIGKILL, 0):
-                    raise Wrong(f"{self.name}, rank {worker.rank}: exit code {worker.process.returncode}")
+        await self.all(lambda worker: worker.expect_end())

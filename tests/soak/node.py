@@ -1,6 +1,7 @@
 """The node under test: a daemon whose state outlives it, with tenants, and what it says that it holds."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -24,6 +25,30 @@ class Wrong(Exception):
     """Something that must not be: the soak has failed."""
 
 
+class Process:
+    """A child, with a pidfd: signals by asyncio may take away the exit status that its wait() waits for."""
+
+    @classmethod
+    async def start(cls, *command, **options):
+        process = cls()
+        process.child = await asyncio.create_subprocess_exec(*command, **options)
+        process.pidfd = os.pidfd_open(process.child.pid)
+        return process
+
+    def runs(self):
+        return self.child.returncode is None
+
+    def signal(self, number):
+        with contextlib.suppress(ProcessLookupError):  # It has just ended.
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    async def wait(self):
+        """Its exit code, or minus the signal. Once."""
+        code = await asyncio.wait_for(self.child.wait(), PATIENCE_S)
+        os.close(self.pidfd)
+        return code
+
+
 async def poll_until(what, done):
     deadline = time.monotonic() + PATIENCE_S
     while not await done():
@@ -44,19 +69,18 @@ class Node:
 
     async def start(self):
         with open(f"{self.folder}/log", "ab") as log:
-            self.daemon = await asyncio.create_subprocess_exec(
+            self.daemon = await Process.start(
                 "setpriv", "--pdeathsig", "KILL", self.memd, "--config", f"{self.folder}/memd.textproto", stderr=log)
 
     async def end(self, number):
         """By this signal, and by nothing else."""
-        if self.daemon.returncode is not None:
-            raise Wrong(f"the daemon has ended by itself: {self.daemon.returncode}")
-        self.daemon.send_signal(number)
-        await asyncio.wait_for(self.daemon.wait(), PATIENCE_S)
+        if not self.daemon.runs():
+            raise Wrong(f"the daemon has ended by itself: {self.daemon.child.returncode}")
+        self.daemon.signal(number)
+        code = await self.daemon.wait()
         # One that is not yet up when it is told to stop has no handler for it.
-        allowed = [-number] if number == signal.SIGKILL else [0, -number]
-        if self.daemon.returncode not in allowed:
-            raise Wrong(f"the daemon ended with {self.daemon.returncode} after signal {number}")
+        if code != -number and (number == signal.SIGKILL or code != 0):
+            raise Wrong(f"the daemon ended with {code} after signal {number}")
 
     async def ledger(self):
         """What the daemon holds, once it answers; its watcher's own session is one of the sessions."""

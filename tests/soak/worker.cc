@@ -4,6 +4,7 @@
 //   attach                           a session; the socket comes from $CCO_SOCKET
 //   join NAME RANK SIZE GPU TAG      a group and its communicator; TAG, 16 bits, marks its patterns
 //   window NAME BYTES                … whose words must be zero or patterns of this group
+//   external NAME BYTES              the same of memory that the process has made itself
 //   destroy NAME
 //   put NAME PEER OFFSET BYTES SEED  a pattern into PEER's copy, then a signal, by the primitives
 //   wait COUNT                       until so many signals have come
@@ -12,7 +13,10 @@
 //   leave
 //
 // Answers: "ok", "error STATUS RANK MESSAGE" of a call, or "wrong WHAT" of memory.
-#include <cstdio>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -22,6 +26,7 @@
 #include "cco/client.hpp"
 #include "cco/device.hpp"
 #include "cco/device/host_launch.h"
+#include "client/base/unique.h"
 
 namespace dev = cco::device;
 
@@ -50,7 +55,9 @@ void launch(uint32_t kernel, Arguments... arguments) {
 // Far longer than the daemon is ever away; a call that takes this long is an error.
 constexpr uint32_t kTimeoutMs = 60000;
 constexpr uint64_t kTimeoutNs = uint64_t{kTimeoutMs} * 1'000'000;
+constexpr uint32_t kJoinTimeoutMs = 30000;  // What ranks wait for one that was killed before.
 constexpr int kTagShift = 48;
+constexpr uint64_t kGranularity = 65536;  // The host driver's.
 
 class Worker {
  public:
@@ -60,7 +67,9 @@ class Worker {
     words >> command;
     if (command == "attach") return attach();
     if (command == "join") return join(words);
-    if (command == "window") return make_window(words);
+    if (command == "window" || command == "external") {
+      return make_window(words, command == "external");
+    }
     if (command == "destroy") return destroy(words);
     if (command == "put") return put(words);
     if (command == "wait") return wait(words);
@@ -103,7 +112,7 @@ class Worker {
     cco::Group::Options options;
     words >> name >> options.rank >> options.size >> options.device >> tag_;
     options.name = name.c_str();
-    options.timeout_ms = kTimeoutMs;
+    options.timeout_ms = kJoinTimeoutMs;
     const cco_status joined = cco::Group::create(client_, options, &group_);
     if (joined != CCO_OK) return answer(joined);
     const cco_status made =
@@ -112,13 +121,14 @@ class Worker {
     return answer(comm_.get_device(&comm_view_));
   }
 
-  std::string make_window(std::istream& words) {
+  std::string make_window(std::istream& words, bool is_external) {
     std::string name;
     Held held;
     words >> name >> held.size_bytes;
-    const cco_status made = cco::Window::create(
-        group_, name.c_str(), {.size_bytes = held.size_bytes, .timeout_ms = kTimeoutMs},
-        &held.window);
+    const cco::Window::Options options{.size_bytes = held.size_bytes, .timeout_ms = kTimeoutMs};
+    const cco_status made = is_external
+                                ? register_memory(name, options, &held.window)
+                                : cco::Window::create(group_, name.c_str(), options, &held.window);
     if (made != CCO_OK) return answer(made);
     cco::or_throw(held.window.get_device(&held.view));
     const uint64_t* const own = words_at(held, comm_view_.lsa_rank, 0);
@@ -130,6 +140,16 @@ class Worker {
     }
     windows_[name] = std::move(held);
     return "ok";
+  }
+
+  // Nothing but the daemon and those who have mapped it keeps it.
+  cco_status register_memory(const std::string& name, const cco::Window::Options& options,
+                             cco::Window* window) const {
+    const uint64_t bytes = (options.size_bytes + kGranularity - 1) / kGranularity * kGranularity;
+    const cco::UniqueFd memory(::memfd_create("soak", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) std::abort();
+    return cco::Window::register_memory(group_, name.c_str(), options, {memory.get(), bytes, 0},
+                                        window);
   }
 
   std::string destroy(std::istream& words) {

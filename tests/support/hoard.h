@@ -76,6 +76,7 @@ class Hoard {
  private:
   using Stub = v1::MemdService::Stub;
   static constexpr uint64_t kChunkBytes = uint64_t{16} << 20;
+  static constexpr uint64_t kLargestWindow = uint64_t{1} << 30;
 
   struct Piece {  // In the reverse of this order it goes.
     GpuMemory memory;
@@ -120,9 +121,9 @@ class Hoard {
     return absl::OkStatus();
   }
 
-  // Windows that fill a slab each, then what is left in smaller and smaller ones.
+  // Large windows, a slab for each, then what is left in smaller and smaller ones.
   absl::Status take_windows() {
-    uint64_t size_bytes = std::max(gpu_.granularity_bytes(), kChunkBytes);
+    uint64_t size_bytes = kLargestWindow;  // Few: each has a descriptor in the control region.
     while (size_bytes >= gpu_.granularity_bytes()) {
       v1::CreateWindowRequest request;
       request.set_request_id(new_request_id());

@@ -1,9 +1,17 @@
 #include "device/transport/memory_port.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
+#include "client/base/unique.h"
 #include "device/transport/engine_stream.h"
 
 namespace cco {
@@ -44,7 +52,44 @@ class HostPort final : public MemoryPort {
   static void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 };
 
-std::mutex g_updating;
+// One at a time among all engines of the machine: no driver updates a word from the CPU, and a
+// kernel that does may find no room beside the kernel that waits for it. Ranks may be processes,
+// and what all of them can lock, whoever they are, is a file that is always there; the kernel
+// unlocks it when its holder dies.
+class MachineLock {
+ public:
+  /// UNAVAILABLE: another process has held it for a second; an update takes microseconds.
+  absl::Status lock() {
+    threads_.lock();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      if ((error == EWOULDBLOCK || error == EINTR) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+        continue;
+      }
+      threads_.unlock();
+      return absl::UnavailableError(absl::StrCat(
+          "updating a word of GPU memory takes a lock on ", kFile, ", and for a second: ",
+          std::strerror(error), ". If a process of this machine is stopped, let it go on"));
+    }
+    return absl::OkStatus();
+  }
+  void unlock() {
+    ::flock(file_.get(), LOCK_UN);
+    threads_.unlock();
+  }
+
+ private:
+  static constexpr const char* kFile = "/dev/null";
+  std::mutex threads_;  // They share the file.
+  const UniqueFd file_{::open(kFile, O_RDONLY | O_CLOEXEC)};
+};
+
+MachineLock& updating() {
+  static MachineLock lock;
+  return lock;
+}
 
 class GpuPort final : public MemoryPort {
  public:
@@ -72,9 +117,13 @@ class GpuPort final : public MemoryPort {
  private:
   template <typename F>
   absl::StatusOr<uint64_t> update(uint64_t address, F after) {
-    // No driver updates a word from the CPU, and a kernel that does may find no room beside the
-    // kernel that waits for it. Among the engines of this process a mutex does.
-    const std::lock_guard<std::mutex> lock(g_updating);
+    CCO_RETURN_IF_ERROR(updating().lock());
+    absl::StatusOr<uint64_t> before = update_locked(address, after);
+    updating().unlock();
+    return before;
+  }
+  template <typename F>
+  absl::StatusOr<uint64_t> update_locked(uint64_t address, F after) {
     uint64_t word = 0;
     CCO_RETURN_IF_ERROR(context_->copy_to_host(&word, address, sizeof word));
     const uint64_t before = word;

@@ -21,7 +21,7 @@ class MemoryPort {
   virtual absl::Status read(absl::Span<uint8_t> into, uint64_t source) = 0;
   virtual absl::Status write(uint64_t destination, absl::Span<const uint8_t> from) = 0;
   /// Adds to an aligned word and returns what it was. Releases what earlier calls wrote. Atomic
-  /// among the ports of this process; on `host`, also among kernels and other processes.
+  /// among the ports of all processes; on `host`, also among kernels.
   virtual absl::StatusOr<uint64_t> fetch_add(uint64_t address, uint64_t delta) = 0;
   /// Stores `desired` in an aligned word that holds `expected`; returns what it held. As
   /// fetch_add() otherwise.

@@ -11,6 +11,7 @@
 
 #include "client/base/status_macros.h"
 #include "device/runtime/host_driver.h"
+#include "device/transport/memory_port.h"
 
 namespace cco {
 namespace {
@@ -59,6 +60,12 @@ absl::StatusOr<Area> map_area(GpuDriver& gpu, int device, const GpuMemory& memor
   CCO_ASSIGN_OR_RETURN(area.mapping, gpu.map(area.range.address(), memory));
   CCO_RETURN_IF_ERROR(gpu.set_access(area.mapping, device, access));
   return area;
+}
+
+absl::Status add_ones(GpuContext* context, bool is_host, uint64_t word, uint64_t times) {
+  CCO_ASSIGN_OR_RETURN(const auto port, open_memory_port(context, is_host, word + sizeof word * 2));
+  for (uint64_t i = 0; i < times; ++i) CCO_RETURN_IF_ERROR(port->fetch_add(word, 1).status());
+  return absl::OkStatus();
 }
 
 ScopedVariable::ScopedVariable(const char* name, std::optional<std::string> value) : name_(name) {

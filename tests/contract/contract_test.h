@@ -47,6 +47,10 @@ struct Area {
 absl::StatusOr<Area> map_area(GpuDriver& gpu, int device, const GpuMemory& memory,
                               Access access = Access::kReadWrite);
 
+/// Adds 1 as often to the word at this address, as a software engine does; the 128 bytes from there
+/// are zero before, and other processes may do the same.
+absl::Status add_ones(GpuContext* context, bool is_host, uint64_t word, uint64_t times);
+
 /// Sets or (empty) removes an environment variable until the end of the scope.
 class ScopedVariable {
  public:

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <set>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/contract/contract_test.h"
@@ -89,6 +90,33 @@ TEST_P(Memory, AnotherProcessSharesIt) {
   EXPECT_EQ(peer->call("read 0 0 7").value_or("unreadable"), "from-us");
   ASSERT_OK(peer->call("write 0 512 from-them"));
   EXPECT_EQ(read(0, area->mapping.address() + 512, 9).value_or("unreadable"), "from-them");
+}
+
+// Goal    what a software engine adds to a word is not lost beside what another process's adds.
+// Method  both add to the same word at the same time; the sum.
+TEST_P(Memory, EnginesOfTwoProcessesAddToOneWord) {
+  constexpr uint64_t kTimes = 300;
+  const auto memory = gpu().allocate(0, granularity(), MemoryKind::kControl);
+  ASSERT_OK(memory);
+  const auto fd = gpu().export_fd(*memory);
+  ASSERT_OK(fd);
+  const auto area = map_area(gpu(), 0, *memory);
+  ASSERT_OK(area);
+  ASSERT_OK(context(0).fill_zero(area->mapping.address(), granularity()));
+  const auto peer = start_peer();
+  ASSERT_OK(peer->call(absl::StrCat("import 0 ", granularity()), &*fd));
+  ASSERT_OK(peer->call("add 0 4096 1"));  // Has opened what it needs.
+
+  absl::StatusOr<std::string> theirs;
+  std::thread other([&] { theirs = peer->call(absl::StrCat("add 0 4096 ", kTimes)); });
+  const absl::Status ours =
+      add_ones(&context(0), gpu().name() == "host", area->mapping.address() + 4096, kTimes);
+  other.join();
+  ASSERT_OK(theirs);
+  ASSERT_OK(ours);
+  uint64_t sum = 0;
+  ASSERT_OK(context(0).copy_to_host(&sum, area->mapping.address() + 4096, sizeof sum));
+  EXPECT_EQ(sum, 2 * kTimes + 1);
 }
 
 // Goal    external memory, which another program filled and of which a part in the middle is meant,

@@ -71,10 +71,16 @@ struct Peer {
     CCO_RETURN_IF_ERROR(gpu->copy_to_host(text.data(), area->mapping.address() + offset, size));
     return text;
   }
+
+  absl::Status add(int device, uint64_t offset, uint64_t times) {
+    CCO_ASSIGN_OR_RETURN(GpuContext * gpu, context(device));
+    return add_ones(gpu, driver->name() == "host", area->mapping.address() + offset, times);
+  }
 };
 
 // open KIND | uuid DEVICE | allocate DEVICE BYTES -> fd | import DEVICE BYTES + fd | write DEVICE
-// OFFSET TEXT | read DEVICE OFFSET BYTES. The last three act on what was mapped last.
+// OFFSET TEXT | read DEVICE OFFSET BYTES | add DEVICE OFFSET TIMES. The last four act on what was
+// mapped last.
 absl::StatusOr<std::string> perform(Peer& peer, const FdFrame& frame, UniqueFd* answer) {
   std::istringstream words(frame.payload);
   std::string verb;
@@ -104,6 +110,10 @@ absl::StatusOr<std::string> perform(Peer& peer, const FdFrame& frame, UniqueFd* 
     return std::string();
   }
   if (verb == "read") return peer.read(device, number, std::stoul(text));
+  if (verb == "add") {
+    CCO_RETURN_IF_ERROR(peer.add(device, number, std::stoull(text)));
+    return std::string();
+  }
   return absl::InvalidArgumentError("no such command: " + frame.payload);
 }
 

@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kGroups = 25, kRanks = 4, kSessions = kGroups * kRanks;
 constexpr uint32_t kWindowsPerGroup = 40, kWindows = kGroups * kWindowsPerGroup;
 constexpr uint64_t kWindowBytes = 4096;
+constexpr uint64_t kSlotBytes = uint64_t{4} << 30;  // The least: all maps are in this process.
 constexpr uint32_t kRounds = 10;
 constexpr uint32_t kTimeoutMs = 60000;
 constexpr double kServingTargetMs = 300, kReconnectTargetMs = 2000;
@@ -46,6 +47,7 @@ struct Session {
     member.size = kRanks;
     member.device = static_cast<int32_t>(index % gpu_count);
     member.name = name.c_str();
+    member.slot_bytes = kSlotBytes;
     member.timeout_ms = kTimeoutMs;
     CCO_RETURN_IF_ERROR(to_status(Group::create(client, member, &group), "joining " + name));
     windows.resize(kWindowsPerGroup);

@@ -44,7 +44,15 @@ class Process:
 
     async def wait(self):
         """Its exit code, or minus the signal. Once."""
-        code = await asyncio.wait_for(self.child.wait(), PATIENCE_S)
+        try:
+            code = await asyncio.wait_for(self.child.wait(), PATIENCE_S)
+            if self.child.stdin is not None:
+                self.child.stdin.close()
+                # Words that it did not live to hear: else they are complained of when nobody expects it.
+                with contextlib.suppress(OSError):
+                    await asyncio.wait_for(self.child.stdin.wait_closed(), PATIENCE_S)
+        except asyncio.TimeoutError:
+            raise Wrong(f"process {self.child.pid} does not end") from None
         os.close(self.pidfd)
         return code
 

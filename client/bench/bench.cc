@@ -31,7 +31,7 @@ absl::Status on_team(Context& context, const std::string& name, uint32_t ranks,
     Rank::Plan plan = common;
     plan.rank = rank;
     plan.size = context.place.process_count * ranks;
-    plan.device = device_of(context.place, ranks, rank, *context.gpus);
+    plan.device = device_of(context.place, ranks, rank, context.gpus->gpus().size());
     plan.group = absl::StrCat(context.place.job, "-", name);
     plan.timeout_ms = kTeamTimeoutMs;
     CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> joined,

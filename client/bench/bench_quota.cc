@@ -58,7 +58,7 @@ absl::StatusOr<double> time_windows(Rank& rank) {
 }
 
 absl::Status measure(Context& context, const Side& with, const Side& without, Rank::Plan plan) {
-  plan.device = device_of(context.place, plan.size, plan.rank, *context.gpus);
+  plan.device = device_of(context.place, plan.size, plan.rank, context.gpus->gpus().size());
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> limited,
                        Rank::join(with.client, *context.gpus, plan));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> free,

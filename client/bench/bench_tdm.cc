@@ -14,6 +14,7 @@ constexpr uint64_t kDeadlineNs = 20'000'000'000;
 constexpr double kTarget = 0.97;
 constexpr uint64_t kTargetAt = 256 << 20;
 constexpr uint32_t kFewBlocks = 8;
+constexpr uint32_t kManyBlocks = 96;
 constexpr uint32_t kLsaThreads = 512;
 
 struct TdmShape {
@@ -30,7 +31,8 @@ bool has_mover(const GpuSet& gpus, int32_t device) {
 TdmShape shape_of(const Context& context, uint32_t blocks) {
   const bool mover = has_mover(*context.gpus, 0);
   TdmShape shape;
-  shape.stage_bytes = mover ? 32 << 10 : 4 << 10;
+  // A grid of many blocks has enough under way with small stages, and is steadier over NVLink.
+  shape.stage_bytes = !mover ? 4 << 10 : blocks < kManyBlocks ? 32 << 10 : 16 << 10;
   shape.launch.blocks = blocks;
   shape.launch.threads = context.settings.threads != 0 ? context.settings.threads
                          : context.is_host()           ? 1
@@ -149,7 +151,7 @@ absl::Status bench_tdm(Context& context) {
   }
   const uint32_t ranks = pair_of(context);
   const int32_t own =  // A process opens no GPU but its ranks'.
-      device_of(context.place, ranks, context.place.process * ranks, *context.gpus);
+      device_of(context.place, ranks, context.place.process * ranks, context.gpus->gpus().size());
   CCO_ASSIGN_OR_RETURN(GpuContext* const gpu, context.gpus->context(own));
   if (context.settings.blocks != 0) return measure_blocks(context, context.settings.blocks, true);
   CCO_RETURN_IF_ERROR(measure_blocks(context, gpu->multiprocessor_count(), false));

@@ -99,7 +99,7 @@ absl::Status run_rank(const Client& client, GpuSet& gpus, const Arguments& argum
                       const Place& place, uint32_t rank, std::vector<RankSummary>* summaries) {
   const uint32_t count = arguments.ranks_per_process;
   Rank::Plan plan = plan_of(rank, place.process_count * count, arguments.job);
-  plan.device = device_of(place, count, rank, gpus);
+  plan.device = device_of(place, count, rank, gpus.gpus().size());
   plan.group = place.job;
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Rank> joined, Rank::join(client, gpus, plan));
   RankJob job(*joined, gpus.gpus()[static_cast<size_t>(plan.device)].uuid, arguments.job);

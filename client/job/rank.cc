@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -23,11 +24,11 @@ absl::StatusOr<Place> find_place(const std::string& program) {
   const cco_status status = cco_environment_get(&environment);
   if (status == CCO_NOT_FOUND) {
     return Place{
-        0, 1, 0,
+        0, 1, 0, 1,
         absl::StrCat(program, "-", ::getpid(), "-", absl::BytesToHexString(random_bytes(4)))};
   }
   CCO_RETURN_IF_ERROR(to_status(status, "asking the launcher's variables for this rank"));
-  return Place{environment.rank, environment.size, environment.local_rank,
+  return Place{environment.rank, environment.size, environment.local_rank, environment.local_size,
                absl::StrCat(program, "-", environment.job)};
 }
 
@@ -50,9 +51,10 @@ absl::Status run_ranks(const Place& place, uint32_t count,
   return first;
 }
 
-int32_t device_of(const Place& place, uint32_t count, uint32_t rank, const GpuSet& gpus) {
-  const uint32_t local_rank = place.local_process * count + rank % count;
-  return static_cast<int32_t>(local_rank % gpus.gpus().size());
+int32_t device_of(const Place& place, uint32_t count, uint32_t rank, size_t gpu_count) {
+  const size_t own_count = std::max<size_t>(gpu_count / place.local_process_count, 1);
+  const size_t first = place.local_process * own_count;
+  return static_cast<int32_t>((first + rank % count % own_count) % gpu_count);
 }
 
 absl::StatusOr<std::unique_ptr<Rank>> Rank::join(const Client& client, GpuSet& gpus,

@@ -19,7 +19,8 @@ absl::Status to_status(cco_status status, const std::string& what);
 struct Place {
   uint32_t process = 0;
   uint32_t process_count = 1;
-  uint32_t local_process = 0;
+  uint32_t local_process = 0;  ///< Of local_process_count on this node.
+  uint32_t local_process_count = 1;
   std::string job;  ///< The same in all processes, and in no other job.
 };
 
@@ -31,8 +32,10 @@ absl::StatusOr<Place> find_place(const std::string& program);
 absl::Status run_ranks(const Place& place, uint32_t count,
                        const std::function<absl::Status(uint32_t rank)>& body);
 
-/// The GPU of the process's rank `rank`, by the client's ordinal: local ranks take turns.
-int32_t device_of(const Place& place, uint32_t count, uint32_t rank, const GpuSet& gpus);
+/// The GPU of rank `rank`, one of `count` of this process, by the client's ordinal. The node's
+/// processes share out its GPUs, and each process's ranks take turns on the process's own: kernels
+/// of two processes on one GPU would wait for each other's time slices.
+int32_t device_of(const Place& place, uint32_t count, uint32_t rank, size_t gpu_count);
 
 class Rank {
  public:

@@ -57,7 +57,7 @@ class GpuNode {
       Rank::Plan mine = plan;
       mine.rank = rank;
       mine.size = count;
-      mine.device = device_of(place_, here, rank, *gpus_);
+      mine.device = device_of(place_, here, rank, gpus_->gpus().size());
       mine.group = group;
       CCO_ASSIGN_OR_RETURN(std::unique_ptr<Rank> joined, Rank::join(client_, *gpus_, mine));
       return body(*joined);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "client/job/rank.h"
 #include "client/job/rank_job.h"
 #include "client/job/text.h"
 #include "client/job/verify.h"
@@ -38,6 +39,28 @@ TEST(Text, NamesAMissingFile) {
   const absl::Status status = read_tokens("/nonexistent/text").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_NE(status.message().find("/nonexistent/text"), std::string::npos);
+}
+
+// Goal    no GPU is two processes' while there are GPUs enough, and every GPU is somebody's.
+// Method  all ranks of a node, by processes, ranks of each, and GPUs.
+TEST(Rank, ProcessesShareOutGpus) {
+  const auto devices = [](uint32_t processes, uint32_t count, size_t gpus) {
+    std::vector<int32_t> found;
+    for (uint32_t process = 0; process < processes; ++process) {
+      const Place place{process, processes, process, processes, "job"};
+      for (uint32_t i = 0; i < count; ++i) {
+        found.push_back(device_of(place, count, process * count + i, gpus));
+      }
+    }
+    return found;
+  };
+  using Devices = std::vector<int32_t>;
+  EXPECT_EQ(devices(2, 2, 2), (Devices{0, 0, 1, 1}));
+  EXPECT_EQ(devices(1, 4, 2), (Devices{0, 1, 0, 1}));
+  EXPECT_EQ(devices(4, 1, 4), (Devices{0, 1, 2, 3}));
+  EXPECT_EQ(devices(4, 1, 2), (Devices{0, 1, 0, 1}));
+  EXPECT_EQ(devices(2, 3, 4), (Devices{0, 1, 0, 2, 3, 2}));
+  EXPECT_EQ(devices(2, 2, 1), (Devices{0, 0, 0, 0}));
 }
 
 // Goal    every differing byte of a chunk is found, and named with both values, at any length.

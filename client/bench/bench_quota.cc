@@ -43,7 +43,7 @@ struct Side {
   }
 };
 
-// Seconds are those of the calls alone: what they made is given up afterwards.
+// Per window; the time is that of the calls alone: what they made is given up afterwards.
 absl::StatusOr<double> time_windows(Rank& rank) {
   std::vector<absl::StatusOr<Window>> windows;
   CCO_RETURN_IF_ERROR(rank.barrier());

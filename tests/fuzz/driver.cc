@@ -1,4 +1,9 @@
-// A small stand-in for libFuzzer: mutates the seeds for as many seconds as the argument says.
+// A small stand-in for libFuzzer: mutates the seeds for as many seconds as the argument says, or
+// runs the file that it names. The input that ends the process is left in ./failed-input.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,23 +47,52 @@ std::string mutate(std::string text, const std::vector<std::string>& seeds, std:
   return text.substr(0, 8192);
 }
 
+const std::string* current_input = nullptr;
+
+void keep_input(int signal) {
+  const int file = ::open("failed-input", O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  if (current_input != nullptr) {
+    (void)!::write(file, current_input->data(), current_input->size());
+  }
+  ::raise(signal);  // Its default action, as the handler was for once.
+}
+
+void keep_input_of_crashes() {
+  struct sigaction action {};
+  action.sa_handler = keep_input;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void run(const std::string& input) {
+  current_input = &input;
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_input_of_crashes();
+  if (argc > 1 && std::atoi(argv[1]) == 0) {
+    std::ifstream file(argv[1], std::ios::binary);
+    run({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+    return 0;
+  }
   const std::chrono::seconds duration(argc > 1 ? std::atoi(argv[1]) : 1);
   const uint32_t seed = argc > 2 ? static_cast<uint32_t>(std::atoll(argv[2])) : 1;
   std::mt19937 random(seed);
   const std::vector<std::string> seeds = fuzz_seeds();
   std::vector<std::string> inputs = seeds;
-  const auto run = [](const std::string& input) {
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-  };
   for (const std::string& input : inputs) run(input);
+  uint64_t count = inputs.size();
   const auto end = std::chrono::steady_clock::now() + duration;
-  while (std::chrono::steady_clock::now() < end) {
+  for (; std::chrono::steady_clock::now() < end; ++count) {
     std::string input = mutate(inputs[random() % inputs.size()], seeds, random);
     run(input);
     if (inputs.size() < 1000) inputs.push_back(std::move(input));  // Deeper and deeper.
   }
+  if (argc > 2) std::printf("%llu inputs\n", static_cast<unsigned long long>(count));
   return 0;
 }

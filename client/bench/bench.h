@@ -59,6 +59,7 @@ absl::Status bench_sdma(Context& context);
 absl::Status bench_gda(Context& context);
 absl::Status bench_restart(Context& context);
 absl::Status bench_quota(Context& context);
+absl::Status bench_hostile(Context& context);
 absl::Status bench_mix(Context& context);
 
 /// A process of bench_attach; talks to it on its standard input.

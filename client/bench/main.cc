@@ -41,6 +41,8 @@ constexpr Benchmark kBenchmarks[] = {
      cco::bench::bench_restart},
     {"quota", "a collective window of a tenant with quotas, beside one without",
      cco::bench::bench_quota},
+    {"hostile", "calls while others do what they can to disturb, beside calls in peace",
+     cco::bench::bench_hostile},
     {"mix", "one kernel that uses all transports at once, verified", cco::bench::bench_mix},
 };
 

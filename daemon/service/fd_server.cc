@@ -59,6 +59,20 @@ absl::Status FdServer::serve(const UniqueFd& listener) {
   return loop_.watch(listener, [this, &listener] { accept_one(listener); });
 }
 
+// Who may have few sessions gets no more connections than these may need, said hello or not, so
+// that nobody keeps others out.
+absl::Status FdServer::check_connections_of(const Identity& who) const {
+  const uint64_t limit = 2 * broker_.sessions().quota(broker_.tenants().find(who));
+  uint64_t count = 0;
+  for (const auto& [id, connection] : connections_) count += connection.peer.who.uid == who.uid;
+  if (count < limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "user ", who.uid, " has ", count,
+      " connections on cco-memd's fd channel, which is twice the ",
+      "sessions that it may have. End some processes, or raise its quotas.sessions or ",
+      "limits.sessions_per_tenant"));
+}
+
 void FdServer::accept_one(const UniqueFd& listener) {
   UniqueFd socket = acceptor_.accept(listener, [this](const UniqueFd& surplus) {
     if (surplus) {
@@ -76,6 +90,7 @@ void FdServer::accept_one(const UniqueFd& listener) {
         absl::StrCat("cco-memd has ", options_.max_connections,
                      " connections on its fd channel, which is its limit"));
   }
+  if (status.ok()) status = check_connections_of(peer->who);
   if (status.ok()) status = check_descriptors(socket, peer->who.is_operator);
   if (!status.ok()) {
     journal_.record(Severity::kWarning, "client_refused",

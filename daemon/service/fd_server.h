@@ -40,6 +40,7 @@ class FdServer {
     std::optional<SessionId> session;  // After kHello.
     std::optional<TimerId> hello_timer;
   };
+  absl::Status check_connections_of(const Identity& who) const;
   void accept_one(const UniqueFd& listener);
   void readable(uint64_t id);
   void handle(Connection& connection, FdFrame frame);

@@ -1,6 +1,9 @@
 #include "daemon/service/memd_service.h"
 
+#include <sys/socket.h>
+
 #include <functional>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/numbers.h"
@@ -13,6 +16,9 @@ namespace cco::memd {
 namespace {
 
 constexpr char kTokenKey[] = "cco-session-bin";
+// Of one connection, beyond those that a session may have running: who has more does not read what
+// it is answered.
+constexpr uint32_t kMoreCalls = 768;
 
 // FNV-1a: tells what a client does by mistake, and is the same in the next daemon.
 uint64_t fingerprint(const std::string& bytes) {
@@ -40,29 +46,54 @@ absl::StatusOr<Response> empty_or(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& context) {
-  const auto token = context.client_metadata().find(kTokenKey);
-  const std::string peer = context.peer();
+void MemdService::Call::count_in(std::shared_ptr<uint32_t> open_calls) {
+  open_calls_ = std::move(open_calls);
+  ++*open_calls_;
+}
+
+void MemdService::Call::OnDone() {
+  executor_.post([open_calls = std::move(open_calls_)] {
+    if (open_calls != nullptr) --*open_calls;
+  });
+  delete this;
+}
+
+// gRPC itself keeps any number of answers, and a limit of its own binds only who has agreed to it.
+// The descriptor is gRPC's, which may have closed it: see Memd::hang_up_if_silent().
+void MemdService::hang_up_if_unread(int fd, const RpcConnection& connection) {
+  const uint32_t limit = broker_.options().limits.calls_per_session + kMoreCalls;
+  if (*connection.open_calls > limit && inode_of(fd) == connection.inode) ::shutdown(fd, SHUT_RDWR);
+}
+
+absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& context,
+                                             grpc::ServerUnaryReactor* reactor) {
   int fd = -1;
-  if (context.client_metadata().count(kTokenKey) != 1 ||
-      !absl::SimpleAtoi(absl::StripPrefix(peer, "fd:"), &fd) ||
-      connections_.find(fd) == connections_.end()) {
+  auto connection = connections_.end();
+  if (absl::SimpleAtoi(absl::StripPrefix(context.peer(), "fd:"), &fd)) {
+    connection = connections_.find(fd);
+  }
+  if (connection != connections_.end()) {
+    static_cast<Call*>(reactor)->count_in(connection->second.open_calls);
+    hang_up_if_unread(fd, connection->second);
+  }
+  const auto tokens = context.client_metadata().equal_range(kTokenKey);
+  if (connection == connections_.end() || std::distance(tokens.first, tokens.second) != 1) {
     return absl::UnauthenticatedError(
         "the call carries no session token, or several: attach on the fd channel first");
   }
-  RpcConnection& connection = connections_.at(fd);
+  const grpc::string_ref token = tokens.first->second;
   absl::StatusOr<Session*> session =
-      broker_.authenticate(std::string(token->second.data(), token->second.size()), connection.who);
-  connection.has_called |= session.ok();
+      broker_.authenticate(std::string(token.data(), token.size()), connection->second.who);
+  connection->second.has_called |= session.ok();
   return session;
 }
 
 template <typename Request, typename Response, typename Act>
 grpc::ServerUnaryReactor* MemdService::look(grpc::CallbackServerContext* context,
                                             const Request* request, Response* response, Act act) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  grpc::ServerUnaryReactor* reactor = open_call(context);
   executor_.post([this, context, request, response, reactor, act] {
-    const absl::StatusOr<Session*> session = caller(*context);
+    const absl::StatusOr<Session*> session = caller(*context, reactor);
     if (!session.ok()) return reactor->Finish(to_grpc(session.status()));
     absl::StatusOr<Response> result = act(**session, *request);
     if (result.ok()) *response = *std::move(result);
@@ -74,9 +105,9 @@ grpc::ServerUnaryReactor* MemdService::look(grpc::CallbackServerContext* context
 template <typename Request, typename Response, typename Act>
 grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* context,
                                               const Request* request, Response* response, Act act) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  grpc::ServerUnaryReactor* reactor = open_call(context);
   executor_.post([this, context, request, response, reactor, act] {
-    const absl::StatusOr<Session*> found = caller(*context);
+    const absl::StatusOr<Session*> found = caller(*context, reactor);
     if (!found.ok()) return reactor->Finish(to_grpc(found.status()));
     Session& session = **found;
     const std::string& id = request->request_id();

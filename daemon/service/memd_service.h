@@ -5,17 +5,19 @@
 #include <grpcpp/grpcpp.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "cco/memd/v1/memd.grpc.pb.h"
+#include "client/base/inode.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/outbox.h"
 #include "daemon/service/translate.h"
 
 namespace cco::memd {
 
-class MemdService final : public v1::MemdService::CallbackService {
+class MemdService : public v1::MemdService::CallbackService {
  public:
   /// Both outlive this.
   MemdService(Broker& broker, Executor& executor, Outbox& outbox, NodeFacts facts)
@@ -23,7 +25,7 @@ class MemdService final : public v1::MemdService::CallbackService {
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
   /// gRPC gets it.
-  void connected(int fd, const Identity& who) { connections_[fd] = {who, false}; }
+  void connected(int fd, const Identity& who) { connections_[fd] = {who, inode_of(fd)}; }
   /// Whether a session's call has come on the connection that was last given that descriptor.
   bool has_called(int fd) const { return connections_.at(fd).has_called; }
 
@@ -63,9 +65,26 @@ class MemdService final : public v1::MemdService::CallbackService {
                                          const v1::ExplainGroupRequest*,
                                          v1::ExplainGroupResponse*) override;
 
- private:
-  absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context);
+ protected:
+  /// One call, until its answer has been taken, or nobody is there to take it.
+  class Call : public grpc::ServerUnaryReactor {
+   public:
+    explicit Call(Executor& executor) : executor_(executor) {}
+    void OnDone() override;
+    void count_in(std::shared_ptr<uint32_t> open_calls);
 
+   private:
+    Executor& executor_;
+    std::shared_ptr<uint32_t> open_calls_;  // Of its connection; the core's thread's.
+  };
+  virtual grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext*) {
+    return new Call(executor_);
+  }
+  /// Whose call it is. UNAUTHENTICATED: nobody's who may make any.
+  virtual absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context,
+                                          grpc::ServerUnaryReactor* reactor);
+
+ private:
   /// Runs `act(session, request)` -> absl::StatusOr<Response> on the core's thread.
   template <typename Request, typename Response, typename Act>
   grpc::ServerUnaryReactor* look(grpc::CallbackServerContext* context, const Request* request,
@@ -83,8 +102,13 @@ class MemdService final : public v1::MemdService::CallbackService {
   NodeFacts facts_;
   struct RpcConnection {
     Identity who;
+    uint64_t inode = 0;
     bool has_called = false;
+    std::shared_ptr<uint32_t> open_calls = std::make_shared<uint32_t>(0);  // With its calls.
   };
+  /// Ends a connection that calls and does not read.
+  void hang_up_if_unread(int fd, const RpcConnection& connection);
+
   std::map<int, RpcConnection> connections_;
 };
 

@@ -182,7 +182,8 @@ typedef struct cco_group_options {
   int32_t device;                 /* whose memory this rank brings: an ordinal of this process, or
                                      CCO_DEVICE_BY_LOCAL_RANK */
   const char* gpu_uuid;           /* the same by UUID; null: `device` counts */
-  const char* name;               /* of the group, 1..127 bytes, within this user's groups */
+  const char* name;               /* of the group, 1..127 bytes without control characters,
+                                     within this user's groups */
   const cco_unique_id* unique_id; /* instead of a name */
   uint64_t slot_bytes; /* address space per rank, a multiple of 4 GiB, the same on every rank; 0:
                           the largest GPU's memory rounded up */
@@ -260,9 +261,9 @@ typedef struct cco_window_options {
 } cco_window_options;
 
 /* Makes a window: a range of the group's symmetric heap, at the same offset on every rank.
- * Collective, matched by `name` (up to 127 bytes); with a null or empty name by order, which must
- * then be the same on every rank. Contents are what earlier windows of the same group left there,
- * else zero.
+ * Collective, matched by `name` (up to 127 bytes, no control characters); with a null or empty name
+ * by order, which must then be the same on every rank. Contents are what earlier windows of the
+ * same group left there, else zero.
  *
  * CCO_INVALID_ARGUMENT  size 0 or over the slot, a bad alignment, or ranks disagree
  * CCO_ALREADY_EXISTS    the group has a window of that name */

@@ -1,0 +1,253 @@
+// Attacks that take something of which there is only so much. Meanwhile and afterwards the daemon
+// is up, stays small, serves a client that behaves, and in the end holds what it held before.
+// Attacks by a single call or frame are in rpc_test, fd_channel_test, tickets_test and
+// external_test; see the README.
+#include <grpcpp/create_channel_posix.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "tests/integration/raw_session.h"
+#include "tests/support/node_test.h"
+
+namespace cco::test {
+namespace {
+
+using absl::StatusCode;
+
+class HostileTest : public NodeTest {
+ protected:
+  void SetUp() override {
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16384);  // The daemon inherits it.
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    start_attacked("");
+  }
+  void start_attacked(const std::string& limits) {
+    start_with("host { device_count: 4 bytes_per_device: 4294967296 }\n" + limits);
+    bystander_ = attach(static_cast<uint32_t>(patience().count()));
+    ASSERT_TRUE(
+        succeeded(Group::create(bystander_, {.rank = 0, .size = 1, .name = "bystander"}, &group_)));
+  }
+  void TearDown() override {
+    expect_served();
+    group_ = Group();
+    bystander_ = Client();
+    NodeTest::TearDown();
+  }
+
+  void restart_with(const std::string& limits) {
+    TearDown();
+    start_attacked(limits);
+  }
+
+  /// Calls of each kind end well, within the client's time-outs.
+  void expect_served() {
+    for (int round = 0; round < 20; ++round) {
+      Window window;
+      EXPECT_TRUE(succeeded(Window::create(group_, "w", {.size_bytes = 4096}, &window)));
+      EXPECT_TRUE(succeeded(group_.barrier()));
+    }
+  }
+  void expect_small() const {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(resident_bytes(daemon->pid()), uint64_t{200} << 20);
+#endif
+  }
+  UniqueFd connect_to(const std::string& path, int type) {
+    auto socket = connect_unix(path, type);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    return socket.ok() ? *std::move(socket) : UniqueFd();
+  }
+  UniqueFd connect_rpc() { return connect_to(daemon->socket_path(), SOCK_STREAM); }
+  /// Opens a session that lasts as long as `channel`.
+  std::string token(UniqueFd* channel) {
+    *channel = connect_to(fd_socket_path(daemon->socket_path()), SOCK_SEQPACKET);
+    EXPECT_TRUE(send_frame(*channel, FdFrameType::kHello, StatusCode::kOk, "").ok());
+    EXPECT_TRUE(wait_readable(*channel, patience()).ok());
+    const absl::StatusOr<FdFrame> welcome = receive_frame(*channel);
+    EXPECT_TRUE(welcome.ok()) << welcome.status();
+    return welcome.ok() ? welcome->payload.substr(0, kSecretBytes) : "";
+  }
+
+ private:
+  Client bystander_;
+  Group group_;
+};
+
+// Goal    connections that never say anything, by the thousand, keep nobody out.
+// Method  500 on each channel, those on the RPC socket with the beginning of an HTTP/2 preface.
+TEST_F(HostileTest, HalfOpenConnections) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 500; ++i) {
+    silent.push_back(connect_to(fd_socket_path(daemon->socket_path()), SOCK_SEQPACKET));
+    silent.push_back(connect_rpc());
+    ::send(silent.back().get(), "PRI * HTT", 9, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  expect_served();
+  expect_small();
+}
+
+// Goal    a user whose sessions are limited cannot take all connections, either.
+// Method  four sessions for each user, and silent connections until one is refused; then one less.
+TEST_F(HostileTest, ConnectionsOfOneUser) {
+  restart_with("limits { sessions_per_tenant: 4 }");
+  std::vector<UniqueFd> silent;
+  bool refused = false;
+  while (!refused && silent.size() < 100) {
+    silent.push_back(connect_to(fd_socket_path(daemon->socket_path()), SOCK_SEQPACKET));
+    watch->now();  // By now the daemon has taken it, or answered.
+    if (!wait_readable(silent.back(), std::chrono::milliseconds(0)).ok()) continue;
+    const absl::StatusOr<FdFrame> answer = receive_frame(silent.back());
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->code, StatusCode::kResourceExhausted);
+    EXPECT_NE(answer->payload.find("limits.sessions_per_tenant"), std::string::npos);
+    refused = true;
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(silent.size(), 2 * 4 - 2 + 1u);  // Two are the watch's and the bystander's.
+}
+
+// Goal    large requests are not kept, be they carried out or refused, nor sent back in errors.
+// Method  four sessions, each with as many calls as answers are kept of, of a MiB each.
+TEST_F(HostileTest, LargeRequests) {
+  const std::string large(1000 * 1000, 'x');
+  std::vector<std::unique_ptr<RawSession>> sessions;
+  for (int i = 0; i < 4; ++i) {
+    RawSession& session =
+        *sessions.emplace_back(std::make_unique<RawSession>(daemon->socket_path()));
+    const uint64_t group = session.join("large" + std::to_string(i)).group_id();
+    for (int call = 0; call < 32; ++call) {
+      v1::ReportTransportsRequest report;
+      report.set_request_id(new_request_id());
+      report.set_group_id(group);
+      report.add_reports()->set_transport("lsa");
+      report.mutable_reports(0)->set_detail(large);
+      v1::ReportTransportsResponse reported;
+      EXPECT_TRUE(session.call(&Stub::ReportTransports, report, &reported).ok());
+      v1::JoinGroupRequest join = RawSession::join_request("another");
+      join.set_gpu_uuid(large);
+      v1::JoinGroupResponse joined;
+      const absl::Status status = session.call(&Stub::JoinGroup, join, &joined);
+      EXPECT_TRUE(refused(status, StatusCode::kNotFound, {"no GPU 'xxx"}));
+      EXPECT_LT(status.message().size(), 4096u);
+    }
+    session.leave(group);
+    expect_served();
+  }
+  expect_small();
+}
+
+// HTTP/2, as much of it as an attack needs.
+std::string h2_frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
+  const auto size = static_cast<uint32_t>(payload.size());
+  std::string frame;
+  for (const uint32_t byte : {size >> 16, size >> 8, size, uint32_t{type}, uint32_t{flags},
+                              stream >> 24, stream >> 16, stream >> 8, stream}) {
+    frame.push_back(static_cast<char>(byte));
+  }
+  return frame + payload;
+}
+std::string h2_header(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
+         static_cast<char>(value.size()) + value;
+}
+std::string h2_call(uint32_t stream, const std::string& method, const std::string& token) {
+  const std::string headers =
+      h2_header(":method", "POST") + h2_header(":scheme", "http") +
+      h2_header(":path", "/cco.memd.v1.MemdService/" + method) +
+      h2_header(":authority", "cco-memd") + h2_header("content-type", "application/grpc") +
+      h2_header("te", "trailers") + h2_header("cco-session-bin", absl::Base64Escape(token));
+  constexpr uint8_t kData = 0, kHeaders = 1, kEndStream = 1, kEndHeaders = 4;
+  return h2_frame(kHeaders, kEndHeaders, stream, headers) +
+         h2_frame(kData, kEndStream, stream, std::string(5, '\0'));
+}
+
+// Goal    a client that calls and never reads makes the daemon keep a bounded number of answers.
+// Method  HTTP/2 by hand, without any acknowledgement: calls on one connection, none of whose
+// answers
+//         is read, until the daemon hangs up.
+TEST_F(HostileTest, AnswersThatNobodyReads) {
+  UniqueFd channel;
+  const std::string secret = token(&channel);
+  const UniqueFd socket = connect_rpc();
+  const std::string hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, "");
+  ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(hello.size()));
+  constexpr uint32_t kMost = 50000;
+  uint32_t sent = 0;
+  for (; sent < kMost; ++sent) {
+    const std::string call = h2_call(2 * sent + 1, "GetNode", secret);
+    if (::send(socket.get(), call.data(), call.size(), MSG_NOSIGNAL) < 0) break;
+  }
+  EXPECT_GT(sent, 1000u);
+  EXPECT_LT(sent, kMost);  // It was hung up on.
+  expect_served();
+  expect_small();
+}
+
+// Goal    a process that takes a thousand groups is carried, and gives all of them back by ending.
+// Method  groups of one rank, until there are a thousand or no more are given.
+TEST_F(HostileTest, AThousandGroups) {
+  Ranks greedy(
+      1,
+      [](Rank& rank) {
+        RawSession session(rank.socket_path);
+        absl::Status status;
+        for (int i = 0; i < 1000 && status.ok(); ++i) {
+          v1::JoinGroupResponse joined;
+          status = session.call(&Stub::JoinGroup, RawSession::join_request("g" + std::to_string(i)),
+                                &joined);
+        }
+        EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+        rank.say("full");
+        rank.hear();
+      },
+      ranks());
+  EXPECT_EQ(greedy.hear(0), "full");
+  EXPECT_GT(watch->now().groups, 200u);
+  expect_served();
+  expect_small();
+  greedy.tell(0, "end");
+  greedy.expect_success();
+}
+
+// Goal    only a call that carries one token, whole, is a session's.
+// Method  parts of one, more than one, large ones; then as it should be.
+TEST_F(HostileTest, ForgedTokens) {
+  UniqueFd channel;
+  const std::string right = token(&channel);
+  const auto call_with = [&](const std::vector<std::string>& tokens) {
+    const auto stub = v1::MemdService::NewStub(
+        grpc::CreateInsecureChannelFromFd("cco-memd", connect_rpc().release()));
+    grpc::ClientContext context;
+    for (const std::string& one : tokens) context.AddMetadata("cco-session-bin", one);
+    context.set_deadline(std::chrono::system_clock::now() + patience());
+    v1::GetNodeResponse response;
+    return stub->GetNode(&context, v1::GetNodeRequest(), &response).error_code();
+  };
+  std::string wrong = right;
+  wrong.back() ^= 1;
+  const std::vector<std::vector<std::string>> forged{{},
+                                                     {""},
+                                                     {right.substr(0, kSecretBytes - 1)},
+                                                     {right + "x"},
+                                                     {wrong},
+                                                     {right, right},
+                                                     {right, wrong},
+                                                     {wrong, right},
+                                                     {std::string(4000, 'x')}};
+  for (const std::vector<std::string>& tokens : forged) {
+    EXPECT_EQ(call_with(tokens), grpc::UNAUTHENTICATED) << tokens.size();
+  }
+  EXPECT_EQ(call_with({right}), grpc::OK);
+}
+
+}  // namespace
+}  // namespace cco::test

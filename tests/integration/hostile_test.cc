@@ -2,12 +2,18 @@
 // is up, stays small, serves a client that behaves, and in the end holds what it held before.
 // Attacks by a single call or frame are in rpc_test, fd_channel_test, tickets_test and
 // external_test; see the README.
+#include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -180,7 +186,7 @@ TEST_F(HostileTest, AnswersThatNobodyReads) {
   const std::string hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, "");
   ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(hello.size()));
-  constexpr uint32_t kMost = 50000;
+  constexpr uint32_t kMost = 200000;
   uint32_t sent = 0;
   for (; sent < kMost; ++sent) {
     const std::string call = h2_call(2 * sent + 1, "GetNode", secret);
@@ -190,6 +196,93 @@ TEST_F(HostileTest, AnswersThatNobodyReads) {
   EXPECT_LT(sent, kMost);  // It was hung up on.
   expect_served();
   expect_small();
+}
+
+// In a process with the number of one that has ended: sends `bytes` to the RPC socket, and looks
+// for `expected` in what comes back. Its exit code: 0 if it is there. System calls alone, as other
+// threads may have held locks. Errno if there can be no such process.
+struct Impostor {
+  pid_t pid;
+  std::string path, bytes, expected;
+  BorrowedFd connected;  // A byte, once it is.
+
+  int start() const {
+    clone_args arguments{};
+    arguments.exit_signal = SIGCHLD;
+    arguments.set_tid = reinterpret_cast<uint64_t>(&pid);
+    arguments.set_tid_size = 1;
+    const long child = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (child == 0) ::_exit(run());
+    return child < 0 ? errno : 0;
+  }
+
+ private:
+  int run() const {
+    ::alarm(60);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 ||
+        ::write(connected.get(), "x", 1) != 1) {
+      return 2;
+    }
+    static char answer[65536];
+    for (size_t size = 0; size < sizeof answer;) {
+      const ssize_t more = ::recv(socket, answer + size, sizeof answer - size, 0);
+      if (more <= 0) return 3;
+      size += static_cast<size_t>(more);
+      if (::memmem(answer, size, expected.data(), expected.size()) != nullptr) return 0;
+    }
+    return 4;
+  }
+};
+
+// Goal    a token is of no use to a process that gets the number of the one it was issued to.
+// Method  the daemon is stopped; a process with a session ends; another one of the same number and
+//         user calls with its token; the daemon goes on, and has both before it.
+TEST_F(HostileTest, AnotherProcessOfTheSameNumber) {
+  Ranks owner(
+      1,
+      [](Rank& rank) {
+        auto channel = connect_unix(fd_socket_path(rank.socket_path), SOCK_SEQPACKET);
+        ASSERT_TRUE(channel.ok());
+        ASSERT_TRUE(send_frame(*channel, FdFrameType::kHello, StatusCode::kOk, "").ok());
+        ASSERT_TRUE(wait_readable(*channel, patience()).ok());
+        const absl::StatusOr<FdFrame> welcome = receive_frame(*channel);
+        ASSERT_TRUE(welcome.ok());
+        rank.say(absl::BytesToHexString(welcome->payload.substr(0, kSecretBytes)));
+        rank.hear();
+      },
+      ranks());
+  const std::string secret = absl::HexStringToBytes(owner.hear(0));
+  ASSERT_EQ(secret.size(), kSecretBytes);
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd line(ends[0]);
+  UniqueFd far_end(ends[1]);
+  const Impostor impostor{
+      owner.pid(0), daemon->socket_path(),
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, "") + h2_call(1, "GetNode", secret),
+      "no session of this process has that token", far_end};
+  daemon->signal(SIGSTOP);
+  owner.signal(0, SIGKILL);
+  owner.wait(0);
+  const int failed = impostor.start();
+  far_end.reset();
+  char byte = 0;
+  const bool is_connected = failed == 0 && ::read(line.get(), &byte, 1) == 1;
+  daemon->signal(SIGCONT);
+  if (failed == EPERM || failed == EEXIST || failed == ENOSYS) {
+    GTEST_SKIP() << "no process with a chosen number: " << std::strerror(failed)
+                 << " (it takes CAP_CHECKPOINT_RESTORE)";
+  }
+  ASSERT_EQ(failed, 0) << std::strerror(failed);
+  EXPECT_TRUE(is_connected);
+  int status = 0;
+  ASSERT_EQ(::waitpid(impostor.pid, &status, 0), impostor.pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << describe_status(status);
 }
 
 // Goal    a process that takes a thousand groups is carried, and gives all of them back by ending.

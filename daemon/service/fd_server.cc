@@ -61,16 +61,15 @@ absl::Status FdServer::serve(const UniqueFd& listener) {
 
 // Who may have few sessions gets no more connections than these may need, said hello or not, so
 // that nobody keeps others out.
-absl::Status FdServer::check_connections_of(const Identity& who) const {
-  const uint64_t limit = 2 * broker_.sessions().quota(broker_.tenants().find(who));
+absl::Status FdServer::check_connections_of(TenantId tenant) const {
+  const uint64_t limit = 2 * broker_.sessions().quota(tenant);
   uint64_t count = 0;
-  for (const auto& [id, connection] : connections_) count += connection.peer.who.uid == who.uid;
+  for (const auto& [id, connection] : connections_) count += connection.tenant == tenant;
   if (count < limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "user ", who.uid, " has ", count,
-      " connections on cco-memd's fd channel, which is twice the ",
-      "sessions that it may have. End some processes, or raise its quotas.sessions or ",
-      "limits.sessions_per_tenant"));
+      "tenant '", broker_.tenants().name(tenant), "' has ", count,
+      " connections on cco-memd's fd channel, which is twice the sessions that it may have. End "
+      "some processes, or raise its quotas.sessions or limits.sessions_per_tenant"));
 }
 
 void FdServer::accept_one(const UniqueFd& listener) {
@@ -90,8 +89,13 @@ void FdServer::accept_one(const UniqueFd& listener) {
         absl::StrCat("cco-memd has ", options_.max_connections,
                      " connections on its fd channel, which is its limit"));
   }
-  if (status.ok()) status = check_connections_of(peer->who);
   if (status.ok()) status = check_descriptors(socket, peer->who.is_operator);
+  TenantId tenant{};
+  if (status.ok()) {
+    peer->who.cgroup = read_cgroup(*peer);
+    tenant = broker_.tenants().find(peer->who);
+    status = check_connections_of(tenant);
+  }
   if (!status.ok()) {
     journal_.record(Severity::kWarning, "client_refused",
                     absl::StrCat("reason=\"", std::string(status.message()), "\""));
@@ -103,6 +107,7 @@ void FdServer::accept_one(const UniqueFd& listener) {
   connection.id = id;
   connection.socket = std::move(socket);
   connection.peer = *std::move(peer);
+  connection.tenant = tenant;
   connection.hello_timer = loop_.call_at(loop_.now() + kHelloTimeout, [this, id] {
     connections_.at(id).hello_timer.reset();
     close(id);
@@ -172,7 +177,6 @@ void FdServer::hello(Connection& connection, const std::string& token) {
   } else if (const absl::Status accepting = outbox_.accepting(); !accepting.ok()) {
     welcome = accepting;
   } else {
-    peer.who.cgroup = read_cgroup(peer);
     welcome = broker_.open_session(peer.who, std::move(peer.pidfd));
   }
   if (!welcome.ok()) {  // And goes: the next hello comes with a connection that is looked at anew.

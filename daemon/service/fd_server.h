@@ -36,11 +36,12 @@ class FdServer {
   struct Connection {
     uint64_t id = 0;
     UniqueFd socket;
-    Peer peer;                         // Its pidfd goes to the session.
+    Peer peer;  // Its pidfd goes to the session.
+    TenantId tenant{};
     std::optional<SessionId> session;  // After kHello.
     std::optional<TimerId> hello_timer;
   };
-  absl::Status check_connections_of(const Identity& who) const;
+  absl::Status check_connections_of(TenantId tenant) const;
   void accept_one(const UniqueFd& listener);
   void readable(uint64_t id);
   void handle(Connection& connection, FdFrame frame);

@@ -100,9 +100,10 @@ TEST_F(HostileTest, HalfOpenConnections) {
   expect_small();
 }
 
-// Goal    a user whose sessions are limited cannot take all connections, either.
-// Method  four sessions for each user, and silent connections until one is refused; then one less.
-TEST_F(HostileTest, ConnectionsOfOneUser) {
+// Goal    a tenant whose sessions are limited cannot take all connections, either.
+// Method  four sessions for each tenant, and silent connections until one is refused; then one
+// less.
+TEST_F(HostileTest, ConnectionsOfOneTenant) {
   restart_with("limits { sessions_per_tenant: 4 }");
   std::vector<UniqueFd> silent;
   bool refused = false;

@@ -81,6 +81,7 @@ absl::Status read_limits(const v1::Limits& from, Limits* to) {
   CCO_LIMIT(tickets_per_session, kMost)
   CCO_LIMIT(requests_per_session, kMost)
   CCO_LIMIT(calls_per_session, kMost)
+  CCO_LIMIT(leases, kMost)
 #undef CCO_LIMIT
   to->bytes_per_gpu = from.bytes_per_gpu();
   return absl::OkStatus();
@@ -179,6 +180,7 @@ std::string print_config(const Config& config) {
   limits->set_tickets_per_session(config.limits.tickets_per_session);
   limits->set_requests_per_session(config.limits.requests_per_session);
   limits->set_calls_per_session(config.limits.calls_per_session);
+  limits->set_leases(config.limits.leases);
   print_tenants(config.tenants, &message);
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);

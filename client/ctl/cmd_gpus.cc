@@ -27,6 +27,7 @@ absl::StatusOr<int> run(const Settings& settings) {
                {"LIMIT", Align::kRight},
                {"SLABS", Align::kRight},
                {"BYTES", Align::kRight},
+               {"RESERVED", Align::kRight},
                {"QUARANTINED", Align::kRight},
                {"HELD", Align::kRight},
                {"STATE"}});
@@ -34,7 +35,8 @@ absl::StatusOr<int> run(const Settings& settings) {
     table.add({gpu.uuid(), gpu.pci_bus_id().empty() ? "-" : gpu.pci_bus_id(), gpu.name(),
                gpu.arch(), human_bytes(gpu.total_bytes()), human_bytes(gpu.limit_bytes()),
                absl::StrCat(gpu.slab_count()), human_bytes(gpu.slab_bytes()),
-               human_bytes(gpu.quarantined_bytes()), human_bytes(gpu.held_bytes()), state_of(gpu)});
+               human_bytes(gpu.reserved_bytes()), human_bytes(gpu.quarantined_bytes()),
+               human_bytes(gpu.held_bytes()), state_of(gpu)});
   }
   print(table.text());
   return kExitOk;

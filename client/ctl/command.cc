@@ -15,6 +15,7 @@ absl::Span<const Command> commands() {
       {"windows", "windows of all groups, or of one", define_windows},
       {"sessions", "attached processes", define_sessions},
       {"tenants", "who is accounted together, what each may have, and has", define_tenants},
+      {"lease", "keeps memory for a job whose processes are still to come", define_lease},
       {"explain", "for each pair of ranks of a group: reachable how, and if not, why",
        define_explain},
       {"transports", "for each pair of ranks and transport: provider, limits, and if none, why",

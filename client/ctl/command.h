@@ -50,6 +50,7 @@ Runner define_groups(CLI::App& app, const Settings& settings);
 Runner define_windows(CLI::App& app, const Settings& settings);
 Runner define_sessions(CLI::App& app, const Settings& settings);
 Runner define_tenants(CLI::App& app, const Settings& settings);
+Runner define_lease(CLI::App& app, const Settings& settings);
 Runner define_explain(CLI::App& app, const Settings& settings);
 Runner define_transports(CLI::App& app, const Settings& settings);
 Runner define_doctor(CLI::App& app, const Settings& settings);

@@ -1,5 +1,8 @@
 #include "client/ctl/completion.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -30,6 +33,24 @@ std::vector<Choice> options_of(const CLI::App& app) {
   return choices;
 }
 
+// What may follow a subcommand: its own subcommands, its options and theirs.
+std::vector<Choice> choices_after(const CLI::App& subcommand) {
+  std::vector<Choice> choices = subcommands_of(subcommand);
+  const auto add = [&choices](const CLI::App& app) {
+    for (Choice& option : options_of(app)) {
+      const bool is_known = std::any_of(choices.begin(), choices.end(), [&](const Choice& choice) {
+        return choice.name == option.name;
+      });
+      if (!is_known) choices.push_back(std::move(option));
+    }
+  };
+  add(subcommand);
+  for (const CLI::App* inner : subcommand.get_subcommands([](const CLI::App*) { return true; })) {
+    add(*inner);
+  }
+  return choices;
+}
+
 std::string names(const std::vector<Choice>& choices) {
   return absl::StrJoin(choices, " ", [](std::string* out, const Choice& choice) {
     absl::StrAppend(out, choice.name);
@@ -45,7 +66,7 @@ std::string bash(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
     absl::StrAppend(&cases, "      ", subcommand->get_name(), ") words=\"",
-                    names(options_of(*subcommand)), " ", names(options_of(app)),
+                    names(choices_after(*subcommand)), " ", names(options_of(app)),
                     subcommand->get_name() == "completion" ? " bash zsh fish" : "",
                     "\"; break ;;\n");
   }
@@ -81,7 +102,7 @@ std::string zsh(const CLI::App& app) {
                   "      --) _command_names; return ;;\n");
   for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
     absl::StrAppend(
-        &text, "      ", subcommand->get_name(), ") compadd -- ", names(options_of(*subcommand)),
+        &text, "      ", subcommand->get_name(), ") compadd -- ", names(choices_after(*subcommand)),
         subcommand->get_name() == "completion" ? " bash zsh fish" : "", " $options; return ;;\n");
   }
   absl::StrAppend(&text, "    esac\n  done\n  _describe command commands\n",
@@ -100,10 +121,11 @@ std::string fish(const CLI::App& app) {
                     quoted(choice.summary), "\n");
   }
   for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
-    for (const Choice& choice : options_of(*subcommand)) {
+    for (const Choice& choice : choices_after(*subcommand)) {
+      const bool is_option = choice.name.front() == '-';
       absl::StrAppend(&text, "complete -c ccoctl -n '__fish_seen_subcommand_from ",
-                      subcommand->get_name(), "' -l ", choice.name.substr(2), " -d ",
-                      quoted(choice.summary), "\n");
+                      subcommand->get_name(), is_option ? "' -l " : "' -a ",
+                      choice.name.substr(is_option ? 2 : 0), " -d ", quoted(choice.summary), "\n");
     }
   }
   absl::StrAppend(

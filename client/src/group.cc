@@ -55,6 +55,7 @@ absl::Status Group::join(const Options& options) {
   request.set_gpu_uuid(client_->driver().devices()[device_].uuid);
   request.set_slot_bytes(options.slot_bytes);
   request.set_lsa_size(options.lsa_size);
+  request.set_lease(options.lease);
   v1::JoinGroupResponse answer;
   CCO_RETURN_IF_ERROR(
       client_->call_collective(&Stub::JoinGroup, std::move(request), &answer, options.timeout));

@@ -44,6 +44,7 @@ class Group {
     std::string unique_id;
     uint64_t slot_bytes = 0;
     uint32_t lsa_size = 0;  ///< A divisor of `size`; 0: all ranks.
+    std::string lease;      ///< A token of 16 bytes; empty: none was given.
     std::chrono::milliseconds timeout{};
   };
 

@@ -1,8 +1,11 @@
 #include "client/src/group_options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -99,6 +102,24 @@ absl::StatusOr<uint32_t> find_lsa_size(const cco_group_options& options, uint32_
                       options.lsa_size == 0 ? "CCO_LSA_SIZE" : "lsa_size", lsa_size, size));
 }
 
+absl::StatusOr<std::string> find_lease(const cco_group_options& options) {
+  constexpr size_t kDigits = 32;
+  const char* const variable = std::getenv("CCO_LEASE");
+  const char* const given = options.lease != nullptr ? options.lease : variable;
+  if (given == nullptr) return std::string();
+  const std::string text = given;
+  if (text.size() == kDigits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return absl::ascii_isxdigit(c);
+      })) {
+    return absl::HexStringToBytes(text);
+  }
+  // The text may be a secret with a slip of the pen in it: it is not shown.
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s has %d characters; it takes the %d hex digits that `ccoctl lease create` "
+                      "printed",
+                      options.lease != nullptr ? "lease" : "CCO_LEASE", text.size(), kDigits));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> checked_name(const char* name, const char* what) {
@@ -122,6 +143,7 @@ absl::StatusOr<Group::Options> resolve_group_options(
   }
   result.slot_bytes = options.slot_bytes;
   CCO_ASSIGN_OR_RETURN(result.lsa_size, find_lsa_size(options, result.size));
+  CCO_ASSIGN_OR_RETURN(result.lease, find_lease(options));
   CCO_ASSIGN_OR_RETURN(result.timeout, Client::collective_timeout(options.timeout_ms));
   return result;
 }

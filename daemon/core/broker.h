@@ -19,6 +19,7 @@
 #include "daemon/core/changes.h"
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
+#include "daemon/core/lease_table.h"
 #include "daemon/core/limits.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/slab_table.h"
@@ -47,13 +48,22 @@ struct BrokerOptions {
 /// All that a broker knows, but for calls in progress, tickets and offers.
 struct BrokerState {
   struct LastIds {
-    uint64_t session = 0, slab = 0, group = 0, window = 0, generation = 0;
+    uint64_t session = 0, slab = 0, group = 0, window = 0, generation = 0, lease = 0;
     friend bool operator==(const LastIds&, const LastIds&) = default;
   };
   LastIds last_ids;
   std::vector<Session> sessions;  // Without their ranks.
   std::map<SlabId, SlabTable::Slab> slabs;
   std::vector<std::unique_ptr<Group>> groups;
+  std::vector<Lease> leases;
+};
+
+struct LeaseRequest {
+  std::vector<std::string> gpu_uuids;  // Empty: all.
+  uint64_t bytes_per_gpu = 0;
+  uint64_t ttl_ms = 0;
+  std::string tenant;  // Name; empty: it serves any.
+  std::string cgroup;  // Empty: it serves whoever has the token.
 };
 
 class Broker {
@@ -124,6 +134,14 @@ class Broker {
   absl::StatusOr<SlabTickets> export_slab(Session& session, GroupId group, uint32_t rank,
                                           uint32_t slab_index);
 
+  // Leases. Both are for operators: PERMISSION_DENIED.
+  struct NewLease {
+    LeaseId id{};
+    std::string token;
+  };
+  absl::StatusOr<NewLease> create_lease(Session& session, const LeaseRequest& request);
+  absl::Status end_lease(Session& session, LeaseId id);
+
   // Looking. `session` sees its own tenant's, operators see all.
   using FormingKey = std::pair<TenantId, std::string>;  // And name or unique id.
   struct Forming {
@@ -135,6 +153,7 @@ class Broker {
   bool may_see(const Session& session, TenantId tenant) const {
     return session.who.is_operator || session.tenant == tenant;
   }
+  bool may_see(const Session& session, const Lease& lease) const;
   const Tenants& tenants() const { return options_.tenants; }
   struct TenantUse {
     uint64_t sessions = 0;
@@ -145,6 +164,7 @@ class Broker {
   TenantUse use_of(TenantId tenant) const;
   const SessionTable& sessions() const { return sessions_; }
   const SlabTable& slabs() const { return slabs_; }
+  const LeaseTable& leases() const { return leases_; }
   const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
   const std::map<FormingKey, Forming>& forming() const { return forming_; }
   uint32_t window_count() const;
@@ -165,12 +185,16 @@ class Broker {
   absl::StatusOr<Milliseconds> check_timeout(Milliseconds timeout) const;
 
   absl::Status check_join(const JoinRequest& request) const;
+  /// What of the request is filled in by the broker.
+  absl::Status complete_join(const Session& session, JoinRequest* request) const;
+  absl::StatusOr<LeaseId> find_lease(const Session& session, const JoinRequest& request) const;
   void form_group(const FormingKey& key);
   void finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
                       absl::StatusOr<std::vector<SlabId>> control);
   absl::StatusOr<std::unique_ptr<Group>> make_group(const Forming& forming);
 
   void restore_slabs(BrokerState* state);
+  void restore_lease(Lease lease);
   void give_up_if_away(SessionId id);
   void set_out(Group& group, uint32_t rank, MemberState state);
   void abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank);
@@ -202,9 +226,16 @@ class Broker {
   absl::Status check_another_slab(const Group& group, const std::string& what) const;
   absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
                                 uint64_t size_bytes) const;
-  /// SlabTable::create() within the tenant's quota.
-  void create_slabs(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+  absl::Status check_lease(const Payer& payer, const std::vector<int>& gpus,
+                           uint64_t size_bytes) const;
+  /// SlabTable::create() within the tenant's quota, and out of the lease if there is one.
+  void create_slabs(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
                     MemoryKind kind, SlabTable::Done done);
+
+  absl::StatusOr<Lease> make_lease(const LeaseRequest& request) const;
+  /// RESOURCE_EXHAUSTED, for operators: who has how much of each GPU that has no room.
+  absl::Status check_free(const Lease& lease) const;
+  void close_lease(LeaseId id, const char* reason);
 
   absl::Status check_window(Group& group, const WindowRequest& request) const;
   void place_window(Group& group, const std::string& key);
@@ -226,6 +257,7 @@ class Broker {
   Changes changes_;
   SessionTable sessions_;
   SlabTable slabs_;
+  LeaseTable leases_;
   ExportDesk desk_;
   ExportDesk::MakeSecret make_secret_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;

@@ -18,6 +18,14 @@ constexpr uint64_t kMaxSlotBytes = uint64_t{4} << 40;
 constexpr size_t kMinUniqueIdBytes = 16, kMaxUniqueIdBytes = 128;
 constexpr Milliseconds kMaxTimeout{3'600'000};
 
+// What ranks must agree on.
+std::string describe(const JoinRequest& request) {
+  const std::string lease =
+      request.lease_id == LeaseId{} ? "no lease" : absl::StrCat("lease ", number(request.lease_id));
+  return absl::StrCat("slot_bytes ", request.slot_bytes, " and lsa_size ", request.lsa_size,
+                      " under ", lease);
+}
+
 // How a forming group is called in messages.
 std::string call_name(const JoinRequest& request) {
   return request.name.empty() ? "forming a group by unique id"
@@ -90,17 +98,20 @@ absl::Status Broker::check_join(const JoinRequest& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Broker::complete_join(const Session& session, JoinRequest* request) const {
+  CCO_ASSIGN_OR_RETURN(request->gpu, slabs_.find_gpu(request->gpu_uuid));
+  CCO_ASSIGN_OR_RETURN(request->lease_id, find_lease(session, *request));
+  request->session = session.id;
+  request->who = session.who;
+  return absl::OkStatus();
+}
+
 void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply) {
   if (stopping_) return reply(absl::UnavailableError("cco-memd is stopping"));
   if (absl::Status status = check_join(request); !status.ok()) return reply(status);
   const absl::StatusOr<Milliseconds> timeout = check_timeout(request.timeout);
   if (!timeout.ok()) return reply(timeout.status());
-  const absl::StatusOr<int> gpu = slabs_.find_gpu(request.gpu_uuid);
-  if (!gpu.ok()) return reply(gpu.status());
-  request.session = session.id;
-  request.who = session.who;
-  request.gpu = *gpu;
-
+  if (absl::Status status = complete_join(session, &request); !status.ok()) return reply(status);
   const TenantId tenant = session.tenant;
   const uint32_t rank = request.rank;
   for (const auto& [id, group] : groups_) {
@@ -177,6 +188,7 @@ absl::StatusOr<std::unique_ptr<Group>> Broker::make_group(const Forming& forming
                                        Heap(slot_bytes, control_bytes, granularity));
   group->generation = ++last_generation_;
   group->tenant = forming.tenant;
+  group->lease = call.args(0).lease_id;
   group->name = forming.name;
   group->unique_id = forming.unique_id;
   for (uint32_t rank = 0; rank < call.size(); ++rank) {
@@ -202,15 +214,14 @@ void Broker::form_group(const FormingKey& key) {
     forming_.erase(key);
   };
   const auto same_layout = [](const JoinRequest& a, const JoinRequest& b) {
-    return a.slot_bytes == b.slot_bytes && a.lsa_size == b.lsa_size;
+    return a.slot_bytes == b.slot_bytes && a.lsa_size == b.lsa_size && a.lease_id == b.lease_id;
   };
   if (const auto rank = call.first_different(same_layout); rank.has_value()) {
-    const JoinRequest &theirs = call.args(*rank), &first = call.args(0);
-    return fail(about_rank(absl::InvalidArgumentError(absl::StrCat(
-                               call.what(), ": rank ", *rank, " asks for slot_bytes ",
-                               theirs.slot_bytes, " and lsa_size ", theirs.lsa_size,
-                               ", rank 0 for ", first.slot_bytes, " and ", first.lsa_size)),
-                           *rank));
+    return fail(about_rank(
+        absl::InvalidArgumentError(absl::StrCat(call.what(), ": rank ", *rank, " asks for ",
+                                                describe(call.args(*rank)), ", rank 0 for ",
+                                                describe(call.args(0)))),
+        *rank));
   }
   absl::StatusOr<std::unique_ptr<Group>> group = make_group(forming);
   if (!group.ok()) return fail(group.status());
@@ -218,9 +229,9 @@ void Broker::form_group(const FormingKey& key) {
   for (const Rank& rank : (*group)->ranks) gpus.push_back(rank.gpu);
   const uint64_t control_bytes = (*group)->heap.control_bytes();
   call.set_doing("the allocation of the control regions");
-  const TenantId tenant = forming.tenant;
+  const Payer payer{forming.tenant, (*group)->lease};
   create_slabs(
-      tenant, gpus, control_bytes, MemoryKind::kControl,
+      payer, gpus, control_bytes, MemoryKind::kControl,
       [this, key, group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
         finish_forming(key, std::move(group), std::move(control));
       });

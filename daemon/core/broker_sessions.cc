@@ -174,7 +174,8 @@ void Broker::retire(Group& group) {
 }
 
 BrokerState::LastIds Broker::last_ids() const {
-  return {sessions_.last_id(), slabs_.last_id(), last_group_id_, last_window_id_, last_generation_};
+  return {sessions_.last_id(), slabs_.last_id(), last_group_id_,
+          last_window_id_,     last_generation_, leases_.last_id()};
 }
 
 // Who pays is found anew, as the configuration may be another: rank 0's tenant for the group.
@@ -183,7 +184,7 @@ void Broker::restore_slabs(BrokerState* state) {
     group->tenant = tenants().find(group->ranks[0].who);
     for (const auto& [index, set] : group->slabs) {
       for (const SlabId id : set.ids) {
-        if (id != SlabId{}) state->slabs.at(id).tenant = group->tenant;
+        if (id != SlabId{}) state->slabs.at(id).payer.tenant = group->tenant;
       }
     }
   }
@@ -201,6 +202,8 @@ void Broker::restore(BrokerState state) {
                       [this, id = session.id] { give_up_if_away(id); });
     sessions_.restore(std::move(session));
   }
+  leases_.set_last_id(state.last_ids.lease);
+  for (Lease& lease : state.leases) restore_lease(std::move(lease));
   restore_slabs(&state);
   for (std::unique_ptr<Group>& restored : state.groups) {
     Group& group = *groups_.emplace(restored->id, std::move(restored)).first->second;

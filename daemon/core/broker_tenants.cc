@@ -158,12 +158,12 @@ absl::Status Broker::check_byte_quota(TenantId tenant, const std::vector<int>& g
   return absl::OkStatus();
 }
 
-void Broker::create_slabs(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+void Broker::create_slabs(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
                           MemoryKind kind, SlabTable::Done done) {
-  if (absl::Status status = check_byte_quota(tenant, gpus, size_bytes); !status.ok()) {
-    return done(status);
-  }
-  slabs_.create(tenant, gpus, size_bytes, kind, std::move(done));
+  absl::Status status = check_byte_quota(payer.tenant, gpus, size_bytes);
+  if (status.ok()) status = check_lease(payer, gpus, size_bytes);
+  if (!status.ok()) return done(status);
+  slabs_.create(payer, gpus, size_bytes, kind, std::move(done));
 }
 
 }  // namespace cco::memd

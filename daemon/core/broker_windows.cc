@@ -207,9 +207,9 @@ void Broker::grow_heap(Group& group, const std::string& key) {
   }
   if (!offset.ok()) return fail_window(group, key, offset.status());
   call.set_doing(absl::StrCat("the allocation of slabs of ", size, " bytes"));
-  const auto create = [this, tenant = group.tenant, id = group.id, key, gpus, offset = *offset](
-                          uint64_t size, auto&& next) {
-    create_slabs(tenant, gpus, size, MemoryKind::kData,
+  const auto create = [this, payer = Payer{group.tenant, group.lease}, id = group.id, key, gpus,
+                       offset = *offset](uint64_t size, auto&& next) {
+    create_slabs(payer, gpus, size, MemoryKind::kData,
                  [this, id, key, offset, size, next](absl::StatusOr<std::vector<SlabId>> slabs) {
                    next(size, std::move(slabs));
                  });

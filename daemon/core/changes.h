@@ -17,11 +17,12 @@ struct Changes {
   std::set<std::pair<GroupId, uint32_t>> ranks;
   std::set<std::pair<GroupId, WindowId>> windows;
   std::set<SlabId> slabs;
+  std::set<LeaseId> leases;
   std::set<std::pair<SessionId, std::string>> answers;  // By request id.
 
   bool empty() const {
     return sessions.empty() && groups.empty() && ranks.empty() && windows.empty() &&
-           slabs.empty() && answers.empty();
+           slabs.empty() && leases.empty() && answers.empty();
   }
   void add(Changes more) {
     sessions.merge(more.sessions);
@@ -29,6 +30,7 @@ struct Changes {
     ranks.merge(more.ranks);
     windows.merge(more.windows);
     slabs.merge(more.slabs);
+    leases.merge(more.leases);
     answers.merge(more.answers);
   }
 };

@@ -84,8 +84,10 @@ struct JoinRequest {
   std::string gpu_uuid;
   uint64_t slot_bytes = 0;
   uint32_t lsa_size = 0;  // 0: all ranks.
+  std::string lease;  // A token, secret; empty: the one that takes the process's cgroup, if any.
   Milliseconds timeout{};
   // Filled in by the broker.
+  LeaseId lease_id{};  // 0: none.
   SessionId session{};
   Identity who;
   int gpu = 0;
@@ -144,6 +146,7 @@ struct Group {
   GroupId id;
   uint64_t generation = 0;
   TenantId tenant{};
+  LeaseId lease{};  // It may have ended; 0: none.
   std::string name;
   std::string unique_id;
   uint64_t epoch = 0;

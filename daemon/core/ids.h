@@ -10,6 +10,7 @@ enum class GroupId : uint64_t {};
 enum class WindowId : uint64_t {};
 enum class SlabId : uint64_t {};
 enum class TenantId : uint64_t {};
+enum class LeaseId : uint64_t {};
 
 template <typename Id>
 constexpr uint64_t number(Id id) {

@@ -1,6 +1,5 @@
 #include "daemon/core/slab_table.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -26,7 +25,7 @@ SlabState slab_state(OwnerState owner, bool others_may_map) {
 }
 
 struct SlabTable::Batch {
-  TenantId tenant{};
+  Payer payer;
   std::vector<int> gpus;
   bool is_external = false;
   std::vector<uint64_t> sizes;
@@ -36,50 +35,19 @@ struct SlabTable::Batch {
 };
 
 SlabTable::SlabTable(GpuPool& pool, const Limits& limits, Changes& changes)
-    : pool_(pool), limits_(limits), changes_(changes), charged_bytes_(pool.gpus().size(), 0) {}
+    : pool_(pool), changes_(changes), ledger_(pool.gpus(), limits) {}
 
 SlabTable::~SlabTable() {
   for (auto& [id, slab] : slabs_) pool_.release(slab.gpu, std::move(slab.memory));
 }
 
-uint64_t SlabTable::limit_bytes(int gpu) const {
-  const uint64_t total = pool_.gpus()[gpu].total_bytes;
-  return limits_.bytes_per_gpu == 0 ? total : std::min(limits_.bytes_per_gpu, total);
-}
-
-uint64_t SlabTable::free_bytes(int gpu) const {
-  return limit_bytes(gpu) - std::min(charged_bytes_[gpu], limit_bytes(gpu));
-}
-
-absl::Status SlabTable::charge(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes) {
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    const int gpu = gpus[i];
-    if (size_bytes <= free_bytes(gpu)) {
-      charged_bytes_[gpu] += size_bytes;
-      tenant_bytes_[{tenant, gpu}] += size_bytes;
-      continue;
-    }
-    while (i-- > 0) refund(tenant, gpus[i], size_bytes);
-    return absl::ResourceExhaustedError(
-        absl::StrCat("slab of ", size_bytes, " bytes on ", pool_.gpus()[gpu].uuid, ": slabs hold ",
-                     charged_bytes_[gpu], " of ", limit_bytes(gpu),
-                     " bytes there (limits.bytes_per_gpu, or all of the GPU's memory), free ",
-                     free_bytes(gpu), ". End groups, or raise the limit"));
-  }
-  return absl::OkStatus();
-}
-
-void SlabTable::refund(TenantId tenant, int gpu, uint64_t size_bytes) {
-  charged_bytes_[gpu] -= size_bytes;
-  const auto found = tenant_bytes_.find({tenant, gpu});
-  if ((found->second -= size_bytes) == 0) tenant_bytes_.erase(found);
-}
-
-void SlabTable::create(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+void SlabTable::create(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
                        MemoryKind kind, Done done) {
-  if (absl::Status status = charge(tenant, gpus, size_bytes); !status.ok()) return done(status);
+  if (absl::Status status = ledger_.charge(payer, gpus, size_bytes); !status.ok()) {
+    return done(status);
+  }
   auto batch = std::make_shared<Batch>();
-  batch->tenant = tenant;
+  batch->payer = payer;
   batch->gpus = gpus;
   batch->sizes.assign(gpus.size(), size_bytes);
   batch->results.resize(gpus.size());
@@ -125,12 +93,12 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
     if (failure.ok()) {
       const SlabId id{++last_id_};
       slabs_.emplace(id, Slab{gpu, batch->is_external, batch->sizes[i], SlabState::kLive,
-                              *std::move(batch->results[i]), batch->tenant});
+                              *std::move(batch->results[i]), batch->payer});
       changes_.slabs.insert(id);
       ids.push_back(id);
       continue;
     }
-    if (!batch->is_external) refund(batch->tenant, gpu, batch->sizes[i]);
+    if (!batch->is_external) ledger_.refund(batch->payer, gpu, batch->sizes[i]);
     if (batch->results[i].ok()) pool_.release(gpu, *std::move(batch->results[i]));
   }
   if (failure.ok()) return batch->done(std::move(ids));
@@ -138,10 +106,7 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
 }
 
 void SlabTable::restore(SlabId id, Slab slab) {
-  if (!slab.is_external) {
-    charged_bytes_[slab.gpu] += slab.size_bytes;
-    tenant_bytes_[{slab.tenant, slab.gpu}] += slab.size_bytes;
-  }
+  if (!slab.is_external) ledger_.add(slab.payer, slab.gpu, slab.size_bytes);
   slabs_.emplace(id, std::move(slab));
 }
 
@@ -158,7 +123,7 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   Slab slab = std::move(found->second);
   slabs_.erase(found);
   changes_.slabs.insert(id);
-  if (!slab.is_external) refund(slab.tenant, slab.gpu, slab.size_bytes);
+  if (!slab.is_external) ledger_.refund(slab.payer, slab.gpu, slab.size_bytes);
   pool_.release(slab.gpu, std::move(slab.memory));
 }
 
@@ -172,14 +137,9 @@ absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
                                           known.empty() ? "none" : absl::StrJoin(known, ", ")));
 }
 
-uint64_t SlabTable::bytes(TenantId tenant, int gpu) const {
-  const auto found = tenant_bytes_.find({tenant, gpu});
-  return found == tenant_bytes_.end() ? 0 : found->second;
-}
-
 SlabTable::Usage SlabTable::usage(int gpu) const {
   Usage usage;
-  usage.bytes = charged_bytes_[gpu];
+  usage.bytes = ledger_.slab_bytes(gpu);
   for (const auto& [id, slab] : slabs_) {
     if (slab.gpu != gpu) continue;
     ++usage.slab_count;

@@ -21,6 +21,7 @@
 #include "daemon/core/changes.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/limits.h"
+#include "daemon/core/memory_ledger.h"
 #include "daemon/ports/executor.h"
 #include "daemon/ports/gpu_pool.h"
 
@@ -40,9 +41,9 @@ class SlabTable {
   /// Gives all memory back.
   ~SlabTable();
 
-  /// One slab on each of `gpus` (which may repeat), all or none. They count as the tenant's bytes.
-  void create(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes, MemoryKind kind,
-              Done done);
+  /// One slab on each of `gpus` (which may repeat), all or none. They count as the payer's bytes.
+  void create(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
+              MemoryKind kind, Done done);
 
   struct Import {
     int gpu;
@@ -58,7 +59,7 @@ class SlabTable {
     uint64_t size_bytes;
     SlabState state;
     SlabMemory memory;  // Restored: an fd alone.
-    TenantId tenant{};  // Who pays; nobody for external memory.
+    Payer payer{};      // Nobody for external memory.
   };
   /// One that another table had. It counts, whatever the limit.
   void restore(SlabId id, Slab slab);
@@ -74,7 +75,6 @@ class SlabTable {
   /// UUID to index; NOT_FOUND lists what there is.
   absl::StatusOr<int> find_gpu(const std::string& uuid) const;
   const std::vector<GpuDevice>& gpus() const { return pool_.gpus(); }
-  uint64_t limit_bytes(int gpu) const;
 
   struct Usage {
     uint32_t slab_count = 0;
@@ -84,23 +84,20 @@ class SlabTable {
   };
   Usage usage(int gpu) const;
   /// What the tenant has there, including what is being allocated.
-  uint64_t bytes(TenantId tenant, int gpu) const;
+  uint64_t bytes(TenantId tenant, int gpu) const { return ledger_.tenant_bytes(tenant, gpu); }
+  MemoryLedger& ledger() { return ledger_; }
+  const MemoryLedger& ledger() const { return ledger_; }
   Milliseconds busy(int gpu) const { return pool_.busy(gpu); }
   size_t size() const { return slabs_.size(); }
 
  private:
   struct Batch;  // Several allocations that succeed or fail together.
-  uint64_t free_bytes(int gpu) const;
-  absl::Status charge(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes);
-  void refund(TenantId tenant, int gpu, uint64_t size_bytes);
   void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
 
   GpuPool& pool_;
-  const Limits& limits_;
   Changes& changes_;
+  MemoryLedger ledger_;
   std::map<SlabId, Slab> slabs_;
-  std::vector<uint64_t> charged_bytes_;  // By GPU.
-  std::map<std::pair<TenantId, int>, uint64_t> tenant_bytes_;
   uint64_t last_id_ = 0;
 };
 

@@ -45,6 +45,8 @@ class Tenants {
   /// The first of the named that takes the process, else its user's own.
   TenantId find(const Identity& who) const;
   const Tenant& terms(TenantId id) const;
+  /// Whether there can be one of that name.
+  bool has(const std::string& name) const;
   /// As configured; "uid-1000" for a user's own.
   std::string name(TenantId id) const;
 
@@ -68,6 +70,10 @@ struct Excess {
   std::string of;                      // What is counted: "groups", "bytes on GPU-1".
   std::map<int64_t, uint64_t> by_pid;  // Who uses how much; less than `used`: more is on its way.
 };
+/// "pid 102 4096, pid 101 512, on their way 64": those with most first. `rest` names what of `used`
+/// is nobody's in `by_pid`.
+std::string describe_users(const std::map<int64_t, uint64_t>& by_pid, uint64_t used,
+                           const char* rest);
 /// RESOURCE_EXHAUSTED.
 absl::Status over_quota(const Excess& excess);
 

@@ -18,6 +18,7 @@ enum class RecordKind {
   kWindow = 5,
   kSlab = 6,
   kAnswer = 7,
+  kLease = 10,
 };
 
 struct Record {

@@ -323,6 +323,38 @@ grpc::ServerUnaryReactor* MemdService::ListTenants(grpc::CallbackServerContext* 
   });
 }
 
+grpc::ServerUnaryReactor* MemdService::CreateLease(grpc::CallbackServerContext* context,
+                                                   const v1::CreateLeaseRequest* request,
+                                                   v1::CreateLeaseResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  const auto lease = broker_.create_lease(session, parse(request));
+                  if (!lease.ok()) return reply(lease.status());
+                  v1::CreateLeaseResponse response;
+                  response.set_lease_id(number(lease->id));
+                  response.set_token(lease->token);
+                  reply(std::move(response));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::ListLeases(grpc::CallbackServerContext* context,
+                                                  const v1::ListLeasesRequest* request,
+                                                  v1::ListLeasesResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_leases(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::EndLease(grpc::CallbackServerContext* context,
+                                                const v1::EndLeaseRequest* request,
+                                                v1::EndLeaseResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::EndLeaseResponse>(
+                      broker_.end_lease(session, LeaseId{request.lease_id()})));
+                });
+}
+
 grpc::ServerUnaryReactor* MemdService::ExplainGroup(grpc::CallbackServerContext* context,
                                                     const v1::ExplainGroupRequest* request,
                                                     v1::ExplainGroupResponse* response) {

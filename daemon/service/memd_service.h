@@ -58,6 +58,12 @@ class MemdService : public v1::MemdService::CallbackService {
                                         v1::ListWindowsResponse*) override;
   grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext*, const v1::ListTenantsRequest*,
                                         v1::ListTenantsResponse*) override;
+  grpc::ServerUnaryReactor* CreateLease(grpc::CallbackServerContext*, const v1::CreateLeaseRequest*,
+                                        v1::CreateLeaseResponse*) override;
+  grpc::ServerUnaryReactor* ListLeases(grpc::CallbackServerContext*, const v1::ListLeasesRequest*,
+                                       v1::ListLeasesResponse*) override;
+  grpc::ServerUnaryReactor* EndLease(grpc::CallbackServerContext*, const v1::EndLeaseRequest*,
+                                     v1::EndLeaseResponse*) override;
   grpc::ServerUnaryReactor* ReportTransports(grpc::CallbackServerContext*,
                                              const v1::ReportTransportsRequest*,
                                              v1::ReportTransportsResponse*) override;

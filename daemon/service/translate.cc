@@ -103,6 +103,7 @@ v1::GroupInfo render_group(const Group& group, const Broker& broker) {
   info.set_slot_bytes(group.heap.slot_bytes());
   info.set_window_count(static_cast<uint32_t>(group.windows.size()));
   info.set_epoch(group.epoch);
+  info.set_lease_id(number(group.lease));
   info.set_state(group.abort_reason.empty() ? "running"
                                             : absl::StrCat("aborted: ", group.abort_reason));
   uint64_t bytes = 0;
@@ -242,6 +243,7 @@ absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request) {
   join.gpu_uuid = request.gpu_uuid();
   join.slot_bytes = request.slot_bytes();
   join.lsa_size = request.lsa_size();
+  join.lease = request.lease();
   join.timeout = Milliseconds(request.timeout_ms());
   return join;
 }
@@ -339,17 +341,19 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
     gpu->set_arch(device.arch);
     gpu->set_total_bytes(device.total_bytes);
     gpu->set_slab_bytes(usage.bytes);
-    gpu->set_limit_bytes(broker.slabs().limit_bytes(static_cast<int>(i)));
+    gpu->set_limit_bytes(broker.slabs().ledger().limit_bytes(static_cast<int>(i)));
     gpu->set_granularity_bytes(device.granularity_bytes);
     gpu->set_slab_count(usage.slab_count);
     gpu->set_quarantined_bytes(usage.quarantined_bytes);
     gpu->set_held_bytes(usage.held_bytes);
+    gpu->set_reserved_bytes(broker.slabs().ledger().reserved_bytes(static_cast<int>(i)));
     gpu->set_busy_ms(milliseconds(broker.slabs().busy(static_cast<int>(i))));
   }
   const Limits& limits = broker.options().limits;
   const uint64_t groups = broker.groups().size() + broker.forming().size();
   add_limit(&response, "sessions", limits.sessions, broker.sessions().size());
   add_limit(&response, "groups", limits.groups, groups);
+  add_limit(&response, "leases", limits.leases, broker.leases().all().size());
   response.set_daemon_pid(::getpid());
   response.set_uptime_ms(milliseconds(broker.now() - facts.started));
   response.set_session_count(broker.sessions().size());

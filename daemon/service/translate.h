@@ -21,11 +21,11 @@ grpc::Status to_grpc(const absl::Status& status);
 absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request);
 BarrierRequest parse(const v1::BarrierRequest& request);
 absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request);
+LeaseRequest parse(const v1::CreateLeaseRequest& request);
 
 /// A client's text for people: no more than `most_bytes` in whole characters (half a one could not
 /// be sent on), without control characters (which steer terminals).
 std::string printable(std::string text, size_t most_bytes);
-
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
 v1::CreateWindowResponse render(const WindowResult& result);
 
@@ -52,6 +52,8 @@ absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequ
                                                        const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ListTenantsResponse> render_tenants(const v1::ListTenantsRequest& request,
                                                        const Broker& broker, const Session& caller);
+absl::StatusOr<v1::ListLeasesResponse> render_leases(const v1::ListLeasesRequest& request,
+                                                     const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
                                                             const Broker& broker,
                                                             const Session& caller);

@@ -38,6 +38,7 @@ struct Messages {
   v1::Daemon daemon;
   std::map<uint64_t, v1::Session> sessions;
   std::map<uint64_t, v1::Slab> slabs;
+  std::map<uint64_t, v1::Lease> leases;
   std::map<uint64_t, v1::Group> groups;
   std::map<std::pair<uint64_t, uint32_t>, v1::Rank> ranks;
   std::map<std::pair<uint64_t, uint64_t>, v1::Window> windows;
@@ -57,6 +58,8 @@ bool parse(const Record& record, Messages* messages) {
       return take(v1::Session(), [&](v1::Session m) { messages->sessions[m.id()] = std::move(m); });
     case RecordKind::kSlab:
       return take(v1::Slab(), [&](v1::Slab m) { messages->slabs[m.id()] = std::move(m); });
+    case RecordKind::kLease:
+      return take(v1::Lease(), [&](v1::Lease m) { messages->leases[m.id()] = std::move(m); });
     case RecordKind::kGroup:
       return take(v1::Group(), [&](v1::Group m) { messages->groups[m.id()] = std::move(m); });
     case RecordKind::kRank:
@@ -84,6 +87,7 @@ class Decoder {
     decode_daemon();
     for (const auto& [id, record] : messages_.sessions) decode_session(record);
     for (const auto& [id, record] : messages_.slabs) decode_slab(record);
+    for (const auto& [id, record] : messages_.leases) CCO_RETURN_IF_ERROR(decode_lease(record));
     for (const auto& [id, record] : messages_.groups) CCO_RETURN_IF_ERROR(decode_group(record));
     for (const auto& [key, record] : messages_.ranks) {
       if (messages_.groups.count(key.first) == 0) {
@@ -106,7 +110,7 @@ class Decoder {
     result_.facts = {record.driver(),
                      record.incarnation(),
                      {record.last_session_id(), record.last_slab_id(), record.last_group_id(),
-                      record.last_window_id(), record.last_generation()}};
+                      record.last_window_id(), record.last_generation(), record.last_lease_id()}};
     result_.state.last_ids = result_.facts.last_ids;
   }
 
@@ -143,9 +147,39 @@ class Decoder {
       result_.changes.slabs.insert(id);
       return;
     }
-    result_.state.slabs.emplace(
-        id, SlabTable::Slab{*gpu, record.is_external(), record.size_bytes(), SlabState::kLive,
-                            SlabMemory{GpuMemory(), std::move(fd)}});
+    result_.state.slabs.emplace(id, SlabTable::Slab{*gpu,
+                                                    record.is_external(),
+                                                    record.size_bytes(),
+                                                    SlabState::kLive,
+                                                    SlabMemory{GpuMemory(), std::move(fd)},
+                                                    {TenantId{}, LeaseId{record.lease_id()}}});
+  }
+
+  absl::Status decode_lease(const v1::Lease& record) {
+    Lease lease;
+    lease.id = LeaseId{record.id()};
+    lease.token = record.token();
+    lease.bytes_per_gpu = record.bytes_per_gpu();
+    lease.tenant = record.tenant();
+    lease.cgroup = record.cgroup();
+    lease.expires = TimePoint(std::chrono::nanoseconds(record.expires_ns()));
+    if (record.id() == 0 || record.bytes_per_gpu() == 0 || record.bytes_per_gpu() > kMaxBytes ||
+        record.token().empty() || record.gpu_uuids().empty()) {
+      return contradiction(absl::StrCat("lease ", record.id(), " keeps nothing for anybody"));
+    }
+    for (const std::string& uuid : record.gpu_uuids()) {
+      const std::optional<int> gpu = find_gpu(gpus_, uuid);
+      if (!gpu.has_value()) {
+        result_.losses.push_back(
+            absl::StrCat("lease ", record.id(), ": its GPU ", uuid, " is gone"));
+        result_.changes.leases.insert(lease.id);
+        return absl::OkStatus();
+      }
+      lease.gpus.push_back(*gpu);
+    }
+    std::sort(lease.gpus.begin(), lease.gpus.end());  // The next driver may count otherwise.
+    result_.state.leases.push_back(std::move(lease));
+    return absl::OkStatus();
   }
 
   absl::Status decode_group(const v1::Group& record) {
@@ -171,6 +205,7 @@ class Decoder {
     group->abort_reason = record.abort_reason();
     if (record.has_abort_rank()) group->abort_rank = record.abort_rank();
     group->next_slab_index = record.next_slab_index();
+    group->lease = LeaseId{record.lease_id()};
     bool has_gpus = true;
     for (uint32_t rank = 0; rank < record.size(); ++rank) {
       const auto member = messages_.ranks.find({record.id(), rank});

@@ -16,6 +16,10 @@ void fill(const Identity& who, v1::Process* process) {
   process->set_cgroup(who.cgroup);
 }
 
+int64_t nanoseconds(TimePoint time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
 v1::Rank::State state_of(MemberState state) {
   switch (state) {
     case MemberState::kLive:
@@ -54,6 +58,7 @@ void fill(uint32_t index, const SlabSet& from, v1::SlabSet* to) {
 
 std::string record_key(SessionId id) { return absl::StrCat(number(id)); }
 std::string record_key(SlabId id) { return absl::StrCat(number(id)); }
+std::string record_key(LeaseId id) { return absl::StrCat(number(id)); }
 std::string record_key(GroupId id) { return absl::StrCat(number(id)); }
 std::string record_key(GroupId group, uint32_t rank) {
   return absl::StrCat(number(group), "/", rank);
@@ -79,6 +84,7 @@ std::string encode(const DaemonFacts& facts) {
   record.set_last_group_id(facts.last_ids.group);
   record.set_last_window_id(facts.last_ids.window);
   record.set_last_generation(facts.last_ids.generation);
+  record.set_last_lease_id(facts.last_ids.lease);
   return record.SerializeAsString();
 }
 
@@ -87,9 +93,7 @@ std::string encode(const Session& session) {
   record.set_id(number(session.id));
   record.set_token(session.token);
   fill(session.who, record.mutable_process());
-  record.set_since_ns(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(session.since.time_since_epoch())
-          .count());
+  record.set_since_ns(nanoseconds(session.since));
   record.set_is_lost(session.state == SessionState::kLost);
   return record.SerializeAsString();
 }
@@ -100,6 +104,19 @@ std::string encode(SlabId id, const SlabTable::Slab& slab, const Gpus& gpus) {
   record.set_gpu_uuid(gpus[static_cast<size_t>(slab.gpu)].uuid);
   record.set_size_bytes(slab.size_bytes);
   record.set_is_external(slab.is_external);
+  record.set_lease_id(number(slab.payer.lease));
+  return record.SerializeAsString();
+}
+
+std::string encode(const Lease& lease, const Gpus& gpus) {
+  v1::Lease record;
+  record.set_id(number(lease.id));
+  record.set_token(lease.token);
+  for (const int gpu : lease.gpus) record.add_gpu_uuids(gpus[static_cast<size_t>(gpu)].uuid);
+  record.set_bytes_per_gpu(lease.bytes_per_gpu);
+  record.set_tenant(lease.tenant);
+  record.set_cgroup(lease.cgroup);
+  record.set_expires_ns(nanoseconds(lease.expires));
   return record.SerializeAsString();
 }
 
@@ -121,6 +138,7 @@ std::string encode(const Group& group) {
   if (group.abort_rank.has_value()) record.set_abort_rank(*group.abort_rank);
   for (const auto& [index, set] : group.slabs) fill(index, set, record.add_slabs());
   record.set_next_slab_index(group.next_slab_index);
+  record.set_lease_id(number(group.lease));
   return record.SerializeAsString();
 }
 

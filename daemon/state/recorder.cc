@@ -154,6 +154,11 @@ std::vector<RecordChange> Recorder::encode_changes() {
     RecordChange& change = changes.emplace_back(RecordKind::kSlab, record_key(id));
     if (slab != broker_->slabs().all().end()) change.body = encode(id, slab->second, gpus);
   }
+  for (const LeaseId id : unsaved_.leases) {
+    const Lease* lease = broker_->leases().find(id);
+    RecordChange& change = changes.emplace_back(RecordKind::kLease, record_key(id));
+    if (lease != nullptr) change.body = encode(*lease, gpus);
+  }
   for (const GroupId id : unsaved_.groups) {
     RecordChange& change = changes.emplace_back(RecordKind::kGroup, record_key(id));
     if (const Group* found = group(id); found != nullptr) change.body = encode(*found);

@@ -26,6 +26,7 @@ struct DaemonFacts {
 // Keys, and names in the vault.
 std::string record_key(SessionId id);
 std::string record_key(SlabId id);
+std::string record_key(LeaseId id);
 std::string record_key(GroupId id);
 std::string record_key(GroupId group, uint32_t rank);
 std::string record_key(GroupId group, WindowId window);
@@ -39,6 +40,7 @@ using Gpus = std::vector<GpuDevice>;
 std::string encode(const DaemonFacts& facts);
 std::string encode(const Session& session);
 std::string encode(SlabId id, const SlabTable::Slab& slab, const Gpus& gpus);
+std::string encode(const Lease& lease, const Gpus& gpus);
 std::string encode(const Group& group);
 std::string encode(const Group& group, uint32_t rank, const Gpus& gpus);
 std::string encode(const Group& group, const Window& window);

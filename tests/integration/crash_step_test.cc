@@ -8,7 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client/src/connection.h"
 #include "tests/support/kept_node.h"
 
 namespace cco::test {
@@ -69,6 +71,38 @@ void expect_filled(const Window& window, uint32_t rank, int value) {
   for (int i = 0; i < 4096; ++i) ASSERT_EQ(address[i], value) << "byte " << i;
 }
 
+// Memory that is kept for all groups of this process, and given back at the end.
+class LeaseOfThisProcess {
+ public:
+  explicit LeaseOfThisProcess(const std::string& socket_path)
+      : connection_(*Connection::open(socket_path, std::chrono::milliseconds(kTimeoutMs))) {
+    v1::CreateLeaseRequest request;
+    request.set_request_id(new_request_id());
+    request.set_bytes_per_gpu(64 << 20);
+    request.set_ttl_ms(3'600'000);
+    v1::CreateLeaseResponse made;
+    EXPECT_TRUE(
+        connection_
+            ->call(&v1::MemdService::Stub::CreateLease, request, &made, connection_->timeout())
+            .ok());
+    id_ = made.lease_id();
+    ::setenv("CCO_LEASE", absl::BytesToHexString(made.token()).c_str(), 1);
+  }
+  ~LeaseOfThisProcess() {
+    v1::EndLeaseRequest request;
+    request.set_request_id(new_request_id());
+    request.set_lease_id(id_);
+    v1::EndLeaseResponse ended;
+    EXPECT_TRUE(
+        connection_->call(&v1::MemdService::Stub::EndLease, request, &ended, connection_->timeout())
+            .ok());
+  }
+
+ private:
+  std::unique_ptr<Connection> connection_;
+  uint64_t id_ = 0;
+};
+
 // Everything that makes or ends something, with bytes in it.
 void live(Rank& rank) {
   const std::string& socket_path = rank.socket_path;
@@ -80,6 +114,7 @@ void live(Rank& rank) {
     attached = outcome(Client::create({socket_path.c_str(), kTimeoutMs}, &client));
   } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
   ASSERT_TRUE(succeeded(attached));
+  const LeaseOfThisProcess lease(socket_path);
   const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
   ASSERT_FALSE(::testing::Test::HasFailure());
   std::vector<Window> small =
@@ -113,7 +148,8 @@ void live(Rank& rank) {
 void expect_nothing(Rank& rank) {
   NodeWatch node(rank.socket_path);
   EXPECT_TRUE(node.becomes([](const NodeLedger& ledger) {
-    return ledger.groups == 0 && ledger.windows == 0 && ledger.slab_bytes() == 0;
+    return ledger.groups == 0 && ledger.windows == 0 && ledger.slab_bytes() == 0 &&
+           ledger.reserved_bytes() == 0;
   }));
 }
 

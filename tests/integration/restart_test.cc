@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "tests/integration/raw_session.h"
 #include "tests/support/kept_node.h"
 
 namespace cco::test {
@@ -204,6 +206,44 @@ TEST_F(RestartTest, KeeperDies) {
   holdings.expect_bytes();
   EXPECT_TRUE(barrier(holdings.groups));
   form_window(holdings.groups, "more", {.size_bytes = 3 << 20});
+}
+
+// Goal    a lease outlives the daemon: what is unused stays the job's, which goes on under it, and
+//         who has the token finds it again.
+TEST_F(RestartTest, LeasesGoOn) {
+  constexpr uint64_t kBytes = 32 << 20;
+  RawSession root(socket_path());
+  v1::CreateLeaseRequest request;
+  request.set_request_id(new_request_id());
+  request.add_gpu_uuids("HOST-0");
+  request.set_bytes_per_gpu(kBytes);
+  request.set_ttl_ms(3'600'000);
+  v1::CreateLeaseResponse lease;
+  ASSERT_TRUE(root.call(&Stub::CreateLease, request, &lease).ok());
+  const std::string token = absl::BytesToHexString(lease.token());
+  const Client client = attach(20000);
+  Group first, second;
+  Window small, large, more;
+  EXPECT_TRUE(succeeded(Group::create(
+      client, {.rank = 0, .size = 1, .name = "first", .lease = token.c_str()}, &first)));
+  EXPECT_TRUE(succeeded(Window::create(first, "small", {.size_bytes = 4096}, &small)));
+  const NodeLedger held = watch->now();
+  EXPECT_EQ(held.gpus[0].slab_bytes + held.gpus[0].reserved_bytes, kBytes);
+  kill_and_start();
+  EXPECT_TRUE(watch->becomes([&](const NodeLedger& ledger) { return ledger.gpus == held.gpus; }));
+  EXPECT_TRUE(succeeded(Window::create(first, "large", {.size_bytes = 16 << 20}, &large)));
+  EXPECT_TRUE(succeeded(Group::create(
+      client, {.rank = 0, .size = 1, .name = "second", .lease = token.c_str()}, &second)));
+  EXPECT_TRUE(refused(Window::create(second, "more", {.size_bytes = 16 << 20}, &more),
+                      CCO_RESOURCE_EXHAUSTED, {"lease 1 has 33554432 bytes there"}));
+  v1::EndLeaseRequest end;
+  end.set_request_id(new_request_id());
+  end.set_lease_id(lease.lease_id());
+  v1::EndLeaseResponse ended;
+  EXPECT_TRUE(root.call(&Stub::EndLease, end, &ended).ok());
+  kill_and_start();
+  EXPECT_EQ(watch->now().reserved_bytes(), 0u);
+  EXPECT_TRUE(succeeded(Window::create(second, "more", {.size_bytes = 16 << 20}, &more)));
 }
 
 // Goal    if daemon and keeper die together, that is said, mapped memory stays, and the group ends

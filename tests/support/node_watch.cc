@@ -47,8 +47,8 @@ NodeLedger NodeWatch::now() {
   ledger.windows = node->window_count();
   ledger.open_fds = node->open_fds();
   for (const v1::Gpu& gpu : node->gpus()) {
-    ledger.gpus.push_back(
-        {gpu.slab_bytes(), gpu.slab_count(), gpu.quarantined_bytes(), gpu.held_bytes()});
+    ledger.gpus.push_back({gpu.slab_bytes(), gpu.slab_count(), gpu.quarantined_bytes(),
+                           gpu.held_bytes(), gpu.reserved_bytes()});
   }
   return ledger;
 }
@@ -106,12 +106,19 @@ uint64_t NodeLedger::held_bytes() const {
   return sum;
 }
 
+uint64_t NodeLedger::reserved_bytes() const {
+  uint64_t sum = 0;
+  for (const Gpu& gpu : gpus) sum += gpu.reserved_bytes;
+  return sum;
+}
+
 std::string NodeLedger::text() const {
   std::string text = absl::StrCat(sessions, " sessions, ", groups, " groups, ", windows,
                                   " windows, ", open_fds, " fds");
   for (const Gpu& gpu : gpus) {
     absl::StrAppend(&text, "; ", gpu.slab_count, " slabs of ", gpu.slab_bytes, " bytes, ",
-                    gpu.quarantined_bytes, " quarantined, ", gpu.held_bytes, " held");
+                    gpu.quarantined_bytes, " quarantined, ", gpu.held_bytes, " held, ",
+                    gpu.reserved_bytes, " reserved");
   }
   return text;
 }

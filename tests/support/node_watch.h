@@ -17,6 +17,7 @@ struct NodeLedger {
     uint32_t slab_count = 0;
     uint64_t quarantined_bytes = 0;
     uint64_t held_bytes = 0;
+    uint64_t reserved_bytes = 0;
     friend bool operator==(const Gpu&, const Gpu&) = default;
   };
   uint32_t sessions = 0;
@@ -29,6 +30,7 @@ struct NodeLedger {
   uint64_t slab_bytes() const;
   uint64_t quarantined_bytes() const;
   uint64_t held_bytes() const;
+  uint64_t reserved_bytes() const;
   std::string text() const;
 };
 

@@ -191,6 +191,9 @@ typedef struct cco_group_options {
   uint32_t lsa_size;   /* ranks per LSA team, a divisor of size, the same on every rank; 0:
                           $CCO_LSA_SIZE, else all ranks of the node. Less than that plays several
                           nodes on one, for trying what crosses nodes */
+  const char* lease;   /* token of a lease (`ccoctl lease create`), 32 hex digits, the same on every
+                          rank; null: $CCO_LEASE, else the lease that takes this process's cgroup,
+                          if there is one */
 } cco_group_options;
 
 /* Forms a group with the other ranks and maps the control region. Collective. Several ranks may be
@@ -201,9 +204,9 @@ typedef struct cco_group_options {
  *                          disagree
  * CCO_ALREADY_EXISTS       somebody else is this rank
  * CCO_NOT_FOUND            no such device here, or the daemon does not know it; no launcher's
- *                          variables
+ *                          variables; no such lease for this process
  * CCO_FAILED_PRECONDITION  a peer's memory cannot be reached, or the self-test read something else
- *                          (says which) */
+ *                          (says which); the lease has no bytes on this rank's GPU */
 CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options,
                                     cco_group** group);
 

@@ -97,9 +97,10 @@ class Group {
     const char* gpu_uuid = nullptr;             ///< The same by UUID; null: `device` counts.
     const char* name = nullptr;                 ///< Or unique_id; neither: the launcher's job.
     const cco_unique_id* unique_id = nullptr;
-    uint64_t slot_bytes = 0;  ///< 0: the largest GPU's memory rounded up.
-    uint32_t timeout_ms = 0;  ///< 0: one minute.
-    uint32_t lsa_size = 0;    ///< Ranks per LSA team; 0: $CCO_LSA_SIZE, else all of the node.
+    uint64_t slot_bytes = 0;      ///< 0: the largest GPU's memory rounded up.
+    uint32_t timeout_ms = 0;      ///< 0: one minute.
+    uint32_t lsa_size = 0;        ///< Ranks per LSA team; 0: $CCO_LSA_SIZE, else all of the node.
+    const char* lease = nullptr;  ///< A lease's token; null: $CCO_LEASE, else the cgroup's, if any.
   };
 
   /// Collective.
@@ -116,6 +117,7 @@ class Group {
     raw.slot_bytes = options.slot_bytes;
     raw.timeout_ms = options.timeout_ms;
     raw.lsa_size = options.lsa_size;
+    raw.lease = options.lease;
     cco_group* made = nullptr;
     const cco_status status = cco_group_create(client.get(), &raw, &made);
     if (status == CCO_OK) result->handle_ = detail::Owner<cco_group, cco_group_destroy>(made);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
 namespace cco::client {
 namespace {
 
@@ -62,6 +66,33 @@ TEST(GroupOptions, CallerThenLauncher) {
   EXPECT_EQ(resolved->device, 1);
   EXPECT_EQ(resolved->name, "");
   EXPECT_EQ(resolved->unique_id.size(), 128u);
+}
+
+// Goal    a lease is the caller's, else the environment's; what cannot be a token is refused and
+// not
+//         shown.
+TEST(GroupOptions, Lease) {
+  const std::string digits = "000102030405060708090a0b0c0d0eFf";
+  cco_group_options given = options();
+  EXPECT_EQ(resolve_group_options(given, kDevices, launched())->lease, "");
+  ::setenv("CCO_LEASE", digits.c_str(), 1);
+  std::string token = resolve_group_options(given, kDevices, launched())->lease;
+  EXPECT_EQ(token.size(), 16u);
+  EXPECT_EQ(token.substr(13), "\x0d\x0e\xff");
+  const std::string other(32, '1');
+  given.lease = other.c_str();
+  token = resolve_group_options(given, kDevices, launched())->lease;
+  EXPECT_EQ(token, std::string(16, 0x11));
+  for (const std::string& bad : {std::string(), digits.substr(1), digits + "0",
+                                 digits.substr(1) + "g", std::string(100000, 'a')}) {
+    given.lease = bad.c_str();
+    expect_refused(given, launched(), absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("lease has ", bad.size(), " characters; it takes the 32 hex"));
+    given.lease = nullptr;
+    ::setenv("CCO_LEASE", bad.c_str(), 1);
+    expect_refused(given, launched(), absl::StatusCode::kInvalidArgument, "CCO_LEASE has");
+  }
+  ::unsetenv("CCO_LEASE");
 }
 
 // Goal    without a launcher the rank chooses the device; with a broken one nothing is guessed.

@@ -16,7 +16,7 @@ TEST(Completion, ContainsEverySubcommand) {
   for (const Command& command : commands()) {
     command.define(*app.add_subcommand(command.name, command.summary), settings);
   }
-  ASSERT_EQ(commands().size(), 12u);
+  ASSERT_EQ(commands().size(), 13u);
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const absl::StatusOr<std::string> script = completion_script(app, shell);
     ASSERT_TRUE(script.ok()) << script.status();
@@ -24,6 +24,7 @@ TEST(Completion, ContainsEverySubcommand) {
       EXPECT_NE(script->find(command.name), std::string::npos) << shell << " " << command.name;
     }
     EXPECT_NE(script->find("socket"), std::string::npos) << shell;
+    EXPECT_NE(script->find("cgroup"), std::string::npos) << shell << " lacks one of lease create";
     EXPECT_NE(script->find("no-prefix"), std::string::npos) << shell << " lacks an option of run";
   }
 }

@@ -94,6 +94,7 @@ class FakePool final : public GpuPool {
     for (auto& task : std::exchange(waiting_, {})) task();
   }
   int live() const { return live_; }
+  int calls() const { return calls_; }  // Of the driver, to allocate.
 
   std::set<int> stuck;
   int fail_call = -1;  // This call, counted from 0, fails.

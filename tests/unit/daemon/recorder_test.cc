@@ -61,7 +61,7 @@ class RecorderTest : public Test {
     EXPECT_TRUE(status.ok()) << status;
     return node;
   }
-  GroupId form(Node& node, const std::vector<SessionId>& members) {
+  GroupId form(Node& node, const std::vector<SessionId>& members, const std::string& lease = "") {
     GroupId group{};
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       JoinRequest request;
@@ -69,6 +69,7 @@ class RecorderTest : public Test {
       request.rank = rank;
       request.size = static_cast<uint32_t>(members.size());
       request.gpu_uuid = absl::StrCat("HOST-", rank);
+      request.lease = lease;
       node.broker.join(*node.broker.session(members[rank]), request,
                        [&](absl::StatusOr<JoinResult> result) {
                          ASSERT_TRUE(result.ok()) << result.status();
@@ -76,6 +77,13 @@ class RecorderTest : public Test {
                        });
     }
     return group;
+  }
+  Broker::NewLease lease(Node& node, LeaseRequest request) {
+    const auto root = node.broker.open_session({0, 0, 99, true}, Node::memfd("root"));
+    const auto made = node.broker.create_lease(*node.broker.session(root->session), request);
+    EXPECT_TRUE(made.ok()) << made.status();
+    node.broker.process_exited(root->session);
+    return *made;
   }
   WindowResult window(Node& node, const std::vector<SessionId>& members, GroupId group,
                       const std::string& name, Placement placement, uint64_t size_bytes) {
@@ -246,6 +254,56 @@ TEST_F(RecorderTest, TenantsAreOfTheConfigurationThatIs) {
   EXPECT_EQ(node->broker.slabs().bytes(user, 0), 0u);
 }
 
+// Goal    leases go on as they were: their bytes, what of them is used, whom they serve, and when
+//         they end, no matter how long no daemon ran.
+// Method  one that is used in part and one that is not; they end in 5 s and in 9 s.
+TEST_F(RecorderTest, LeasesGoOn) {
+  constexpr uint64_t kBytes = 8 << 20, kAll = 64 << 20;
+  const uint64_t control = Fixture::small_options().control_bytes;
+  std::vector<SessionId> members;
+  Broker::NewLease used, idle;
+  {
+    const auto node = start();
+    members.push_back(node->attach(1));
+    used = lease(*node, {{"HOST-0"}, kBytes, 5000, "uid-1000", "/jobs"});
+    idle = lease(*node, {{}, kBytes, 9000, "", ""});
+    window(*node, members, form(*node, members, used.token), "w", Placement::kHeap, 1 << 20);
+    node->round();
+  }
+  const auto before = store.records;
+  EXPECT_EQ(store.count(RecordKind::kLease), 2u);
+  {
+    const auto node = start();
+    EXPECT_EQ(store.records, before);
+    for (const auto& [id, lease] : node->broker.leases().all()) {
+      EXPECT_EQ(encode(lease, node->pool.gpus()),
+                (before.at({RecordKind::kLease, record_key(id)})));
+    }
+    const MemoryLedger& ledger = node->broker.slabs().ledger();
+    EXPECT_EQ(ledger.reservation(used.id)->used.at(0), control + (1 << 20));
+    EXPECT_EQ(ledger.free_bytes(0), kAll - 2 * kBytes);
+    EXPECT_EQ(ledger.free_bytes(1), kAll - kBytes);
+    node->executor.advance(Milliseconds(4999));
+    EXPECT_EQ(ledger.free_bytes(0), kAll - 2 * kBytes);
+    node->executor.advance(Milliseconds(1));
+    EXPECT_EQ(ledger.free_bytes(0), kAll - kBytes - control - (1 << 20));
+    // Killed before this is recorded.
+  }
+  Node node(store, vault, driver);
+  node.executor.advance(Milliseconds(6000));
+  ASSERT_TRUE(node.start().ok());
+  EXPECT_EQ(store.count(RecordKind::kLease), 1u);
+  const MemoryLedger& ledger = node.broker.slabs().ledger();
+  EXPECT_EQ(ledger.reservation(used.id), nullptr);
+  EXPECT_EQ(ledger.free_bytes(0), kAll - kBytes - control - (1 << 20));
+  node.executor.advance(Milliseconds(3000));
+  for (const SessionId id : members) node.broker.process_exited(id);
+  node.round();
+  EXPECT_EQ(ledger.free_bytes(0), kAll);
+  EXPECT_EQ(store.count(RecordKind::kLease), 0u);
+  EXPECT_GT(number(lease(node, {{}, kBytes, 1000, "", ""}).id), number(idle.id));
+}
+
 // Goal    a session comes back with its token, and as the same process alone.
 TEST_F(RecorderTest, SessionsComeBack) {
   std::string token;
@@ -412,6 +470,7 @@ TEST_F(RecorderTest, LossesAreSaid) {
     const auto node = start();
     for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
     group = form(*node, members);
+    lease(*node, {{"HOST-1"}, 1 << 20, 1000, "", ""});
     node->round();
   }
   const auto records = store.records;
@@ -428,7 +487,8 @@ TEST_F(RecorderTest, LossesAreSaid) {
   std::swap(vault.fds, none);
   driver = *HostDriver::create(1, 64 << 20);  // HOST-1 is gone.
   const auto node = start();
-  EXPECT_EQ(node->losses.size(), 2u);
+  EXPECT_EQ(node->losses.size(), 3u);
+  EXPECT_EQ(store.count(RecordKind::kLease), 0u);
   EXPECT_TRUE(node->broker.groups().empty());
   EXPECT_EQ(store.count(RecordKind::kGroup), 0u);
   EXPECT_EQ(store.count(RecordKind::kRank), 0u);
@@ -444,6 +504,7 @@ TEST_F(RecorderTest, ContradictionsAreRefused) {
     std::vector<SessionId> members{node->attach(1), node->attach(2)};
     const GroupId group = form(*node, members);
     window(*node, members, group, "w", Placement::kHeap, 5000);
+    lease(*node, {{}, 1 << 20, 1000, "", ""});
     node->round();
   }
   const auto whole = store.records;
@@ -467,7 +528,7 @@ TEST_F(RecorderTest, ContradictionsAreRefused) {
       EXPECT_EQ(store.records, damaged);
     }
   }
-  EXPECT_GE(refused, 14);
+  EXPECT_GE(refused, 15);
 }
 
 // Goal    a state of another driver is refused, and not touched.

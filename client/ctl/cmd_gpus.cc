@@ -15,6 +15,12 @@ std::string state_of(const v1::Gpu& gpu) {
   return gpu.busy_ms() > 0 ? "busy" : "idle";
 }
 
+// "2: 12 GiB".
+std::string waiting_for(const v1::Gpu& gpu) {
+  if (gpu.waiting_count() == 0) return "-";
+  return absl::StrCat(gpu.waiting_count(), ": ", human_bytes(gpu.waiting_bytes()));
+}
+
 absl::StatusOr<int> run(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::GetNodeResponse node, get_node(*connection, settings));
@@ -30,13 +36,14 @@ absl::StatusOr<int> run(const Settings& settings) {
                {"RESERVED", Align::kRight},
                {"QUARANTINED", Align::kRight},
                {"HELD", Align::kRight},
+               {"WAITING", Align::kRight},
                {"STATE"}});
   for (const v1::Gpu& gpu : node.gpus()) {
     table.add({gpu.uuid(), gpu.pci_bus_id().empty() ? "-" : gpu.pci_bus_id(), gpu.name(),
                gpu.arch(), human_bytes(gpu.total_bytes()), human_bytes(gpu.limit_bytes()),
                absl::StrCat(gpu.slab_count()), human_bytes(gpu.slab_bytes()),
                human_bytes(gpu.reserved_bytes()), human_bytes(gpu.quarantined_bytes()),
-               human_bytes(gpu.held_bytes()), state_of(gpu)});
+               human_bytes(gpu.held_bytes()), waiting_for(gpu), state_of(gpu)});
   }
   print(table.text());
   return kExitOk;

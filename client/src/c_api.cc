@@ -100,6 +100,7 @@ absl::StatusOr<WindowSpec> window_spec(const char* name, const cco_window_option
   if (known.size_bytes == 0) return absl::InvalidArgumentError("size_bytes is 0");
   spec.size_bytes = known.size_bytes;
   spec.alignment_bytes = known.alignment_bytes;
+  spec.wait_for_memory_ms = known.wait_for_memory_ms;
   CCO_ASSIGN_OR_RETURN(spec.timeout, Client::collective_timeout(known.timeout_ms));
   return spec;
 }

@@ -20,6 +20,7 @@ v1::CreateWindowRequest request_for(const Topology& topology, const WindowSpec& 
   request.set_name(spec.name);
   request.set_size_bytes(spec.size_bytes);
   request.set_alignment_bytes(spec.alignment_bytes);
+  request.set_wait_for_memory_ms(spec.wait_for_memory_ms);
   request.set_placement(spec.placement);
   request.set_allocation_bytes(spec.allocation_bytes);
   request.set_allocation_offset(spec.allocation_offset);

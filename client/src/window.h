@@ -18,6 +18,7 @@ struct WindowSpec {
   std::string name;  ///< Empty: matched by order.
   uint64_t size_bytes = 0;
   uint64_t alignment_bytes = 0;
+  uint32_t wait_for_memory_ms = 0;  ///< 0: not at all.
   std::chrono::milliseconds timeout{};
   v1::Placement placement = v1::PLACEMENT_HEAP;
   UniqueFd memory;  ///< With PLACEMENT_EXTERNAL, as the next two.

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "cco/device/abi.h"
+#include "daemon/core/allocation_queue.h"
 #include "daemon/core/changes.h"
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
@@ -165,6 +167,7 @@ class Broker {
   const SessionTable& sessions() const { return sessions_; }
   const SlabTable& slabs() const { return slabs_; }
   const LeaseTable& leases() const { return leases_; }
+  const AllocationQueue& queue() const { return queue_; }
   const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
   const std::map<FormingKey, Forming>& forming() const { return forming_; }
   uint32_t window_count() const;
@@ -228,9 +231,24 @@ class Broker {
                                 uint64_t size_bytes) const;
   absl::Status check_lease(const Payer& payer, const std::vector<int>& gpus,
                            uint64_t size_bytes) const;
-  /// SlabTable::create() within the tenant's quota, and out of the lease if there is one.
-  void create_slabs(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
-                    MemoryKind kind, SlabTable::Done done);
+  // Memory for groups (broker_memory.cc).
+  /// SlabTable::create() within the tenant's quota, out of the lease if there is one, else in turn
+  /// if there is no room at once and a deadline until which it may wait.
+  void create_slabs(Allocation wanted);
+  bool has_room(const Allocation& wanted) const;
+  bool may_wait(const Allocation& wanted) const;
+  void try_driver(const AllocationQueue::Entry& entry);
+  void finish_try(const AllocationQueue::Entry& entry, absl::StatusOr<std::vector<SlabId>> slabs);
+  void wait_in_turn(const AllocationQueue::Entry& entry);
+  void leave_queue(const Allocation& entry);
+  void end_waits(GroupId group, const absl::Status& status);
+  void serve_soon();
+  void serve();
+  void review_pressure();
+  void tell_pressure(Rank& rank);
+  absl::Status no_room(const Allocation& wanted) const;
+  /// What the tenant's processes have there; with `of_lease`, under that lease alone.
+  std::map<int64_t, uint64_t> bytes_by_pid(TenantId tenant, int gpu, const Payer* of_lease) const;
 
   absl::StatusOr<Lease> make_lease(const LeaseRequest& request) const;
   /// RESOURCE_EXHAUSTED, for operators: who has how much of each GPU that has no room.
@@ -240,6 +258,15 @@ class Broker {
   absl::Status check_window(Group& group, const WindowRequest& request) const;
   void place_window(Group& group, const std::string& key);
   void grow_heap(Group& group, const std::string& key);
+  struct HeapRange {  // Reserved in the slot.
+    uint64_t offset;
+    uint64_t size_bytes;
+  };
+  /// `size` bytes of memory for the range, or why there is none.
+  void finish_growth(GroupId group, const std::string& key, HeapRange range, uint64_t size,
+                     absl::StatusOr<std::vector<SlabId>> slabs);
+  /// Whether, and how long, the call may wait for memory.
+  TimePoint may_wait_until(const WindowCall& call) const;
   void import_external(Group& group, const std::string& key);
   void finish_import(GroupId group, const std::string& key, SlabSet set,
                      absl::StatusOr<std::vector<SlabId>> ids);
@@ -258,6 +285,9 @@ class Broker {
   SessionTable sessions_;
   SlabTable slabs_;
   LeaseTable leases_;
+  AllocationQueue queue_;
+  std::set<int> pressed_;  // GPUs that somebody waits for.
+  bool will_serve_ = false;
   ExportDesk desk_;
   ExportDesk::MakeSecret make_secret_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;

@@ -230,11 +230,16 @@ void Broker::form_group(const FormingKey& key) {
   const uint64_t control_bytes = (*group)->heap.control_bytes();
   call.set_doing("the allocation of the control regions");
   const Payer payer{forming.tenant, (*group)->lease};
-  create_slabs(
-      payer, gpus, control_bytes, MemoryKind::kControl,
-      [this, key, group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
-        finish_forming(key, std::move(group), std::move(control));
-      });
+  Allocation wanted;
+  wanted.payer = payer;
+  wanted.gpus = std::move(gpus);
+  wanted.size_bytes = control_bytes;
+  wanted.kind = MemoryKind::kControl;
+  wanted.done = [this, key,
+                 group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
+    finish_forming(key, std::move(group), std::move(control));
+  };
+  create_slabs(std::move(wanted));
 }
 
 void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
@@ -254,6 +259,9 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
     for (SlabId id : control.ok() ? *control : std::vector<SlabId>())
       slabs_.set_state(id, SlabState::kFreed);
     return call->fail(failure);
+  }
+  for (Rank& rank : group->ranks) {
+    if (pressed_.count(rank.gpu) != 0) tell_pressure(rank);
   }
   const uint64_t control_bytes = group->heap.control_bytes();
   SlabSet set{*std::move(control),

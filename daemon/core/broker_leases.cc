@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +26,19 @@ absl::Status invalid(const Parts&... parts) {
 
 bool is_cgroup(const std::string& path) {
   return path.size() > 1 && path.size() <= kMaxCgroupBytes && path.front() == '/' &&
-         path.back() != '/';
+         path.back() != '/' && std::none_of(path.begin(), path.end(), absl::ascii_iscntrl);
+}
+
+// For a line of the log, whoever wrote it.
+std::string logged(const std::string& text) {
+  constexpr size_t kMostBytes = 256;
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kMostBytes)), "\"");
+}
+
+std::string describe(const LeaseRequest& request) {
+  return absl::StrCat("gpus=", logged(absl::StrJoin(request.gpu_uuids, ",")),
+                      " bytes_per_gpu=", request.bytes_per_gpu, " ttl_ms=", request.ttl_ms,
+                      " for_tenant=", logged(request.tenant), " cgroup=", logged(request.cgroup));
 }
 
 absl::Status check_operator(const Session& session, const char* what) {
@@ -68,7 +81,7 @@ absl::StatusOr<Lease> Broker::make_lease(const LeaseRequest& request) const {
   if (!request.cgroup.empty() && !is_cgroup(request.cgroup)) {
     return invalid("cgroup is '", request.cgroup,
                    "'; it takes a path as in /proc/<pid>/cgroup, as \"/jobs.slice\", of at most ",
-                   kMaxCgroupBytes, " bytes, and not the root");
+                   kMaxCgroupBytes, " bytes without control characters, and not the root");
   }
   lease.cgroup = request.cgroup;
   if (leases_.all().size() >= options_.limits.leases) {
@@ -113,12 +126,7 @@ absl::StatusOr<Broker::NewLease> Broker::create_lease(Session& session,
     if (made.ok()) lease = *std::move(made);
   }
   if (status.ok()) lease.id = leases_.next_id();
-  audit(session, "CreateLease",
-        absl::StrCat("lease=", number(lease.id), " gpus=",
-                     request.gpu_uuids.empty() ? "all" : absl::StrJoin(request.gpu_uuids, ","),
-                     " bytes_per_gpu=", request.bytes_per_gpu, " ttl_ms=", request.ttl_ms,
-                     " for_tenant=", request.tenant.empty() ? "any" : request.tenant, " cgroup=\"",
-                     absl::CEscape(request.cgroup), "\""),
+  audit(session, "CreateLease", absl::StrCat("lease=", number(lease.id), " ", describe(request)),
         status);
   if (!status.ok()) return status;
   lease.token = make_secret_();
@@ -155,6 +163,7 @@ void Broker::close_lease(LeaseId id, const char* reason) {
                                "\" bytes_returned=", unused, " bytes_still_used=", used));
   executor_.cancel(lease.timer);
   slabs_.ledger().release(id);
+  serve_soon();
   leases_.erase(id);
   changes_.leases.insert(id);
 }
@@ -197,17 +206,10 @@ absl::Status Broker::check_lease(const Payer& payer, const std::vector<int>& gpu
   for (const int gpu : gpus) asked[gpu] += size_bytes;
   for (const auto& [gpu, bytes] : asked) {
     if (bytes <= reservation->unused(gpu)) continue;
-    std::map<int64_t, uint64_t> owners;
-    for (const auto& [id, group] : groups_) {
-      if (group->lease != payer.lease || group->tenant != payer.tenant) continue;
-      for (uint32_t rank = 0; rank < group->size(); ++rank) {
-        const uint64_t mine = group->ranks[rank].gpu == gpu ? slab_bytes(*group, rank) : 0;
-        if (mine != 0) owners[group->ranks[rank].who.pid] += mine;
-      }
-    }
     const auto used = reservation->used.find(gpu);
     const uint64_t used_bytes = used == reservation->used.end() ? 0 : used->second;
-    const std::string users = describe_users(owners, used_bytes, "other tenants' or on their way");
+    const std::string users = describe_users(bytes_by_pid(payer.tenant, gpu, &payer), used_bytes,
+                                             "other tenants' or on their way");
     return absl::ResourceExhaustedError(absl::StrCat(
         "slabs of ", bytes, " bytes on ", slabs_.gpus()[static_cast<size_t>(gpu)].uuid, ": lease ",
         number(payer.lease), " has ", reservation->bytes_per_gpu, " bytes there, used ", used_bytes,

@@ -16,7 +16,12 @@ Broker::Broker(BrokerOptions options, Ports ports)
       slabs_(ports.gpus, options_.limits, changes_),
       desk_(ports.executor, slabs_, options_.limits, options_.ticket_lifetime,
             [this] { return make_secret_(); }),
-      make_secret_(std::move(ports.make_secret)) {}
+      make_secret_(std::move(ports.make_secret)) {
+  slabs_.set_on_freed([this](int gpu) {
+    queue_.note_freed(gpu);
+    serve_soon();
+  });
+}
 
 Broker::~Broker() { stop(); }
 
@@ -139,6 +144,7 @@ void Broker::end_calls(Group& group) {
   }
   for (auto& [sequence, call] : group.barrier_calls) call->fail(status);
   group.barrier_calls.clear();
+  end_waits(group.id, status);
 }
 
 void Broker::review_slabs(Group& group) {
@@ -238,6 +244,7 @@ void Broker::stop() {
   for (auto& [id, group] : groups_) {
     for (auto& [key, call] : group->window_calls) call->fail(status);
     for (auto& [sequence, call] : group->barrier_calls) call->fail(status);
+    end_waits(id, status);
   }
 }
 

@@ -142,28 +142,12 @@ absl::Status Broker::check_byte_quota(TenantId tenant, const std::vector<int>& g
   for (const auto& [gpu, bytes] : asked) {
     const uint64_t used = slabs_.bytes(tenant, gpu);
     if (bytes <= limit - std::min(used, limit)) continue;
-    std::map<int64_t, uint64_t> owners;
-    for (const auto& [id, group] : groups_) {
-      if (group->tenant != tenant) continue;
-      for (uint32_t rank = 0; rank < group->size(); ++rank) {
-        const uint64_t mine = group->ranks[rank].gpu == gpu ? slab_bytes(*group, rank) : 0;
-        if (mine != 0) owners[group->ranks[rank].who.pid] += mine;
-      }
-    }
     const std::string& uuid = slabs_.gpus()[static_cast<size_t>(gpu)].uuid;
     return over_quota({absl::StrCat("slabs of ", bytes, " bytes on ", uuid), tenants().name(tenant),
                        "its quotas.bytes_per_gpu", limit, used, absl::StrCat("bytes on ", uuid),
-                       std::move(owners)});
+                       bytes_by_pid(tenant, gpu, nullptr)});
   }
   return absl::OkStatus();
-}
-
-void Broker::create_slabs(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
-                          MemoryKind kind, SlabTable::Done done) {
-  absl::Status status = check_byte_quota(payer.tenant, gpus, size_bytes);
-  if (status.ok()) status = check_lease(payer, gpus, size_bytes);
-  if (!status.ok()) return done(status);
-  slabs_.create(payer, gpus, size_bytes, kind, std::move(done));
 }
 
 }  // namespace cco::memd

@@ -26,7 +26,8 @@ const char* placement_name(Placement placement) {
 
 std::string describe(const WindowRequest& request) {
   return absl::StrCat(request.size_bytes, " bytes of ", placement_name(request.placement),
-                      " at alignment ", request.alignment);
+                      " at alignment ", request.alignment, " with wait_for_memory_ms ",
+                      request.wait_for_memory.count());
 }
 
 }  // namespace
@@ -131,7 +132,8 @@ void Broker::place_window(Group& group, const std::string& key) {
   WindowCall& call = *group.window_calls.at(key);
   const auto same = [](const WindowRequest& a, const WindowRequest& b) {
     return a.size_bytes == b.size_bytes && a.placement == b.placement &&
-           (a.placement == Placement::kExternal || a.alignment == b.alignment);
+           (a.placement == Placement::kExternal || a.alignment == b.alignment) &&
+           a.wait_for_memory == b.wait_for_memory;
   };
   if (const auto rank = call.first_different(same); rank.has_value()) {
     return fail_window(
@@ -207,44 +209,62 @@ void Broker::grow_heap(Group& group, const std::string& key) {
   }
   if (!offset.ok()) return fail_window(group, key, offset.status());
   call.set_doing(absl::StrCat("the allocation of slabs of ", size, " bytes"));
-  const auto create = [this, payer = Payer{group.tenant, group.lease}, id = group.id, key, gpus,
-                       offset = *offset](uint64_t size, auto&& next) {
-    create_slabs(payer, gpus, size, MemoryKind::kData,
-                 [this, id, key, offset, size, next](absl::StatusOr<std::vector<SlabId>> slabs) {
-                   next(size, std::move(slabs));
-                 });
+  const auto ask = [this, payer = Payer{group.tenant, group.lease}, id = group.id, gpus](
+                       uint64_t size, TimePoint deadline, SlabTable::Done done) {
+    Allocation wanted;
+    wanted.payer = payer;
+    wanted.group = id;
+    wanted.gpus = gpus;
+    wanted.size_bytes = size;
+    wanted.deadline = deadline;
+    wanted.done = std::move(done);
+    create_slabs(std::move(wanted));
   };
-  const auto finish = [this, id = group.id, key, offset = *offset, reserved = size](
-                          uint64_t size, absl::StatusOr<std::vector<SlabId>> slabs) {
-    WindowCall* call = resume(id, key);
-    const auto found = groups_.find(id);
-    if (call == nullptr || !slabs.ok()) {
-      for (SlabId slab : slabs.ok() ? *slabs : std::vector<SlabId>())
-        slabs_.set_state(slab, SlabState::kFreed);
-      if (found != groups_.end()) found->second->heap.unreserve(offset, reserved);
-      if (call != nullptr) fail_window(*found->second, key, slabs.status());
-      return;
-    }
-    Group& group = *found->second;
-    group.heap.unreserve(offset + size, reserved - size);
-    const uint32_t index = group.next_slab_index++;
-    group.slabs.emplace(index,
-                        SlabSet{*std::move(slabs), std::vector<uint64_t>(group.size(), offset),
-                                std::vector<uint64_t>(group.size(), size), false, offset, size});
-    group.heap.add_slab(index, offset, size);
-    const WindowRequest& request = call->args(0);
-    Window window;
-    window.name = request.name;
-    window.size_bytes = request.size_bytes;
-    window.placement = Placement::kHeap;
-    window.place = *group.heap.allocate(request.size_bytes, request.alignment);
-    finish_window(group, key, std::move(window));
+  const auto finish = [this, id = group.id, key, range = HeapRange{*offset, size}](uint64_t size) {
+    return [=, this](absl::StatusOr<std::vector<SlabId>> slabs) {
+      finish_growth(id, key, range, size, std::move(slabs));
+    };
   };
-  create(size, [create, finish, least](uint64_t size, absl::StatusOr<std::vector<SlabId>> slabs) {
-    if (slabs.status().code() == absl::StatusCode::kResourceExhausted && size > least)
-      return create(least, finish);
-    finish(size, std::move(slabs));
+  const TimePoint deadline = may_wait_until(call);
+  if (size == least) return ask(size, deadline, finish(size));
+  ask(size, TimePoint(), [=](absl::StatusOr<std::vector<SlabId>> slabs) {
+    if (absl::IsResourceExhausted(slabs.status())) return ask(least, deadline, finish(least));
+    finish(size)(std::move(slabs));
   });
+}
+
+TimePoint Broker::may_wait_until(const WindowCall& call) const {
+  const Milliseconds wait = call.args(0).wait_for_memory;
+  if (wait.count() == 0) return TimePoint();
+  // Before the first rank's time is over, so that all are told the same.
+  return std::min(executor_.now() + wait, call.first_deadline() - Milliseconds(1));
+}
+
+void Broker::finish_growth(GroupId id, const std::string& key, HeapRange range, uint64_t size,
+                           absl::StatusOr<std::vector<SlabId>> slabs) {
+  WindowCall* call = resume(id, key);
+  const auto found = groups_.find(id);
+  if (call == nullptr || !slabs.ok()) {
+    for (SlabId slab : slabs.ok() ? *slabs : std::vector<SlabId>())
+      slabs_.set_state(slab, SlabState::kFreed);
+    if (found != groups_.end()) found->second->heap.unreserve(range.offset, range.size_bytes);
+    if (call != nullptr) fail_window(*found->second, key, slabs.status());
+    return;
+  }
+  Group& group = *found->second;
+  group.heap.unreserve(range.offset + size, range.size_bytes - size);
+  const uint32_t index = group.next_slab_index++;
+  group.slabs.emplace(
+      index, SlabSet{*std::move(slabs), std::vector<uint64_t>(group.size(), range.offset),
+                     std::vector<uint64_t>(group.size(), size), false, range.offset, size});
+  group.heap.add_slab(index, range.offset, size);
+  const WindowRequest& request = call->args(0);
+  Window window;
+  window.name = request.name;
+  window.size_bytes = request.size_bytes;
+  window.placement = Placement::kHeap;
+  window.place = *group.heap.allocate(request.size_bytes, request.alignment);
+  finish_window(group, key, std::move(window));
 }
 
 // Places every rank's allocation so that the windows inside lie at one offset, if their offsets in

@@ -114,6 +114,7 @@ struct WindowRequest {
   std::string offer;
   uint64_t allocation_bytes = 0;
   uint64_t allocation_offset = 0;
+  Milliseconds wait_for_memory{};  // 0: it fails at once.
   // Filled in by the broker.
   std::shared_ptr<UniqueFd> external_fd;  // Shared: requests are copied with their rendezvous.
 };

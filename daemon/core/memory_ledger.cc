@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 
 namespace cco::memd {
@@ -41,27 +40,6 @@ uint64_t* MemoryLedger::used_of(const Payer& payer, int gpu) {
   if (reservation == reservations_.end()) return nullptr;
   const auto used = reservation->second.used.find(gpu);
   return used == reservation->second.used.end() ? nullptr : &used->second;
-}
-
-absl::Status MemoryLedger::charge(const Payer& payer, const std::vector<int>& gpus,
-                                  uint64_t size_bytes) {
-  const bool is_leased = reservation(payer.lease) != nullptr;
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    const int gpu = gpus[i];
-    if (is_leased) CCO_ASSERT(size_bytes <= reservation(payer.lease)->unused(gpu));
-    if (is_leased || size_bytes <= free_bytes(gpu)) {
-      add(payer, gpu, size_bytes);
-      continue;
-    }
-    const uint64_t slabs = slab_bytes(gpu), reserved = reserved_bytes(gpu), free = free_bytes(gpu);
-    while (i-- > 0) refund(payer, gpus[i], size_bytes);
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "slab of ", size_bytes, " bytes on ", gpus_[static_cast<size_t>(gpu)].uuid, ": slabs hold ",
-        slabs, " of ", limit_bytes(gpu),
-        " bytes there (limits.bytes_per_gpu, or all of the GPU's memory), leases keep ", reserved,
-        " more, free ", free, ". End groups or leases, or raise the limit"));
-  }
-  return absl::OkStatus();
 }
 
 void MemoryLedger::add(const Payer& payer, int gpu, uint64_t size_bytes) {

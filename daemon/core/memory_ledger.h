@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/limits.h"
 #include "device/runtime/gpu_driver.h"
@@ -37,10 +36,7 @@ class MemoryLedger {
   uint64_t tenant_bytes(TenantId tenant, int gpu) const;
   const std::map<std::pair<int, TenantId>, uint64_t>& by_tenant() const { return tenant_bytes_; }
 
-  /// For one slab on each of `gpus` (which may repeat), all or none. A lease's room must have been
-  /// checked; RESOURCE_EXHAUSTED: without one, there is none.
-  absl::Status charge(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes);
-  /// For a slab that is there, whatever the limit.
+  /// For a slab, whatever the limit.
   void add(const Payer& payer, int gpu, uint64_t size_bytes);
   void refund(const Payer& payer, int gpu, uint64_t size_bytes);
 

@@ -56,7 +56,7 @@ class Rendezvous {
     const TimePoint now = executor_.now();
     const TimerId timer =
         executor_.call_at(now + timeout, [this, rank, timeout] { time_out(rank, timeout); });
-    waiters_[rank].emplace(Waiter{std::move(args), std::move(reply), timer, now});
+    waiters_[rank].emplace(Waiter{std::move(args), std::move(reply), timer, now, now + timeout});
   }
 
   /// All have come, and the answer takes time: from now on time-outs say `doing`.
@@ -70,6 +70,13 @@ class Rendezvous {
       if (!same(args(0), args(rank))) return rank;
     }
     return std::nullopt;
+  }
+
+  /// When the first of the waiters times out. Call when complete().
+  TimePoint first_deadline() const {
+    TimePoint first = TimePoint::max();
+    for (const auto& waiter : waiters_) first = std::min(first, waiter->deadline);
+    return first;
   }
 
   void fail(const absl::Status& status) {
@@ -106,6 +113,7 @@ class Rendezvous {
     Reply<Result> reply;
     TimerId timer;
     TimePoint since;
+    TimePoint deadline;
   };
 
   std::vector<uint32_t> ranks(bool waiting) const {

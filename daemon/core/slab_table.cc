@@ -43,9 +43,7 @@ SlabTable::~SlabTable() {
 
 void SlabTable::create(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
                        MemoryKind kind, Done done) {
-  if (absl::Status status = ledger_.charge(payer, gpus, size_bytes); !status.ok()) {
-    return done(status);
-  }
+  for (const int gpu : gpus) ledger_.add(payer, gpu, size_bytes);
   auto batch = std::make_shared<Batch>();
   batch->payer = payer;
   batch->gpus = gpus;
@@ -123,8 +121,10 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   Slab slab = std::move(found->second);
   slabs_.erase(found);
   changes_.slabs.insert(id);
-  if (!slab.is_external) ledger_.refund(slab.payer, slab.gpu, slab.size_bytes);
   pool_.release(slab.gpu, std::move(slab.memory));
+  if (slab.is_external) return;
+  ledger_.refund(slab.payer, slab.gpu, slab.size_bytes);
+  on_freed_(slab.gpu);
 }
 
 absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {

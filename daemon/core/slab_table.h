@@ -41,7 +41,8 @@ class SlabTable {
   /// Gives all memory back.
   ~SlabTable();
 
-  /// One slab on each of `gpus` (which may repeat), all or none. They count as the payer's bytes.
+  /// One slab on each of `gpus` (which may repeat), all or none. They count as the payer's bytes
+  /// from now on; the caller has made sure that these are there.
   void create(const Payer& payer, const std::vector<int>& gpus, uint64_t size_bytes,
               MemoryKind kind, Done done);
 
@@ -69,6 +70,9 @@ class SlabTable {
 
   /// Null: freed, or never was.
   const UniqueFd* fd(SlabId id) const;
+  /// Called whenever memory has been given back on a GPU; it must not call this.
+  void set_on_freed(absl::AnyInvocable<void(int gpu)> on_freed) { on_freed_ = std::move(on_freed); }
+
   /// kFreed gives the memory back; the id is void afterwards.
   void set_state(SlabId id, SlabState state);
 
@@ -96,6 +100,7 @@ class SlabTable {
 
   GpuPool& pool_;
   Changes& changes_;
+  absl::AnyInvocable<void(int gpu)> on_freed_ = [](int) {};
   MemoryLedger ledger_;
   std::map<SlabId, Slab> slabs_;
   uint64_t last_id_ = 0;

@@ -262,6 +262,7 @@ absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request) {
   window.offer = request.offer();
   window.allocation_bytes = request.allocation_bytes();
   window.allocation_offset = request.allocation_offset();
+  window.wait_for_memory = Milliseconds(request.wait_for_memory_ms());
   return window;
 }
 
@@ -347,6 +348,8 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
     gpu->set_quarantined_bytes(usage.quarantined_bytes);
     gpu->set_held_bytes(usage.held_bytes);
     gpu->set_reserved_bytes(broker.slabs().ledger().reserved_bytes(static_cast<int>(i)));
+    gpu->set_waiting_count(broker.queue().count(static_cast<int>(i)));
+    gpu->set_waiting_bytes(broker.queue().waiting_bytes(static_cast<int>(i)));
     gpu->set_busy_ms(milliseconds(broker.slabs().busy(static_cast<int>(i))));
   }
   const Limits& limits = broker.options().limits;

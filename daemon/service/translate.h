@@ -26,6 +26,7 @@ LeaseRequest parse(const v1::CreateLeaseRequest& request);
 /// A client's text for people: no more than `most_bytes` in whole characters (half a one could not
 /// be sent on), without control characters (which steer terminals).
 std::string printable(std::string text, size_t most_bytes);
+
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
 v1::CreateWindowResponse render(const WindowResult& result);
 

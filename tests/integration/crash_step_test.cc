@@ -74,8 +74,13 @@ void expect_filled(const Window& window, uint32_t rank, int value) {
 // Memory that is kept for all groups of this process, and given back at the end.
 class LeaseOfThisProcess {
  public:
-  explicit LeaseOfThisProcess(const std::string& socket_path)
-      : connection_(*Connection::open(socket_path, std::chrono::milliseconds(kTimeoutMs))) {
+  explicit LeaseOfThisProcess(const std::string& socket_path) {
+    const Stopwatch time;
+    absl::StatusOr<std::unique_ptr<Connection>> opened;
+    do {  // As for the client's: there may be no daemon yet.
+      opened = Connection::open(socket_path, std::chrono::milliseconds(kTimeoutMs));
+    } while (absl::IsUnavailable(opened.status()) && time.elapsed() < patience());
+    connection_ = *std::move(opened);
     v1::CreateLeaseRequest request;
     request.set_request_id(new_request_id());
     request.set_bytes_per_gpu(64 << 20);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -212,14 +213,14 @@ TEST_F(RestartTest, KeeperDies) {
 //         who has the token finds it again.
 TEST_F(RestartTest, LeasesGoOn) {
   constexpr uint64_t kBytes = 32 << 20;
-  RawSession root(socket_path());
+  auto root = std::make_unique<RawSession>(socket_path());
   v1::CreateLeaseRequest request;
   request.set_request_id(new_request_id());
   request.add_gpu_uuids("HOST-0");
   request.set_bytes_per_gpu(kBytes);
   request.set_ttl_ms(3'600'000);
   v1::CreateLeaseResponse lease;
-  ASSERT_TRUE(root.call(&Stub::CreateLease, request, &lease).ok());
+  ASSERT_TRUE(root->call(&Stub::CreateLease, request, &lease).ok());
   const std::string token = absl::BytesToHexString(lease.token());
   const Client client = attach(20000);
   Group first, second;
@@ -240,10 +241,45 @@ TEST_F(RestartTest, LeasesGoOn) {
   end.set_request_id(new_request_id());
   end.set_lease_id(lease.lease_id());
   v1::EndLeaseResponse ended;
-  EXPECT_TRUE(root.call(&Stub::EndLease, end, &ended).ok());
+  EXPECT_TRUE(root->call(&Stub::EndLease, end, &ended).ok());
+  root.reset();  // As long as it is attached, it would have to come back.
+  EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.sessions == 2; }));
   kill_and_start();
   EXPECT_EQ(watch->now().reserved_bytes(), 0u);
   EXPECT_TRUE(succeeded(Window::create(second, "more", {.size_bytes = 16 << 20}, &more)));
+}
+
+// Goal    who waits for memory when the daemon is killed waits on with the next, who holds it is
+// told
+//         by the next as by the last, and memory comes as ever.
+TEST_F(RestartTest, WaitsForMemoryGoOn) {
+  const Client client = attach(20000);
+  std::vector<Group> holder = form_group(client, "holder", 1);
+  const std::vector<Group> waiter = form_group(client, "waiter", 1);
+  std::vector<Window> held = form_window(holder, "held", {.size_bytes = 200 << 20});
+  const auto conditions = [&] {
+    uint32_t bits = ~uint32_t{0};
+    EXPECT_TRUE(succeeded(holder[0].get_conditions(&bits)));
+    return bits;
+  };
+  const auto is_told = [&] {
+    const Stopwatch time;
+    while (conditions() == 0 && time.elapsed() < patience()) std::this_thread::yield();
+    return conditions() == CCO_CONDITION_MEMORY_PRESSURE;
+  };
+  Window window;
+  std::thread waits([&] {
+    EXPECT_TRUE(succeeded(Window::create(
+        waiter[0], "w", {.size_bytes = 100 << 20, .timeout_ms = 60000, .wait_for_memory_ms = 60000},
+        &window)));
+  });
+  EXPECT_TRUE(is_told());
+  kill_and_start();
+  EXPECT_TRUE(daemon->logs("event=memory_pressure gpu=HOST-0"));
+  EXPECT_TRUE(is_told());
+  held.clear();
+  holder.clear();
+  waits.join();
 }
 
 // Goal    if daemon and keeper die together, that is said, mapped memory stays, and the group ends

@@ -257,10 +257,13 @@ CCO_API cco_status cco_group_abort(cco_group* group);
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 typedef struct cco_window_options {
-  uint32_t struct_size;     /* sizeof(cco_window_options) of the caller */
-  uint32_t timeout_ms;      /* 0: one minute */
-  uint64_t size_bytes;      /* per rank, the same on every rank; any size from 1 */
-  uint64_t alignment_bytes; /* a power of two, 256..1 GiB; 0: 256 */
+  uint32_t struct_size;        /* sizeof(cco_window_options) of the caller */
+  uint32_t timeout_ms;         /* 0: one minute */
+  uint64_t size_bytes;         /* per rank, the same on every rank; any size from 1 */
+  uint64_t alignment_bytes;    /* a power of two, 256..1 GiB; 0: 256 */
+  uint32_t wait_for_memory_ms; /* how long to wait, within timeout_ms, for memory that others have,
+                                  the same on every rank; 0: not at all */
+  uint32_t reserved;           /* zero */
 } cco_window_options;
 
 /* Makes a window: a range of the group's symmetric heap, at the same offset on every rank.
@@ -268,8 +271,15 @@ typedef struct cco_window_options {
  * by order, which must then be the same on every rank. Contents are what earlier windows of the
  * same group left there, else zero.
  *
- * CCO_INVALID_ARGUMENT  size 0 or over the slot, a bad alignment, or ranks disagree
- * CCO_ALREADY_EXISTS    the group has a window of that name */
+ * With wait_for_memory_ms it waits where a GPU has too little free: first come those of tenants of
+ * higher priority, then tenants take turns. Nobody behind it gets what it waits for. Meanwhile all
+ * ranks on that GPU see CCO_CONDITION_MEMORY_PRESSURE (cco_group_get_conditions()). What a lease or
+ * a quota refuses, and what the GPU could never hold, does not wait.
+ *
+ * CCO_INVALID_ARGUMENT    size 0 or over the slot, a bad alignment, or ranks disagree
+ * CCO_ALREADY_EXISTS      the group has a window of that name
+ * CCO_RESOURCE_EXHAUSTED  as above, and no memory in time: what was asked and is free, the place in
+ *                         the queue, and who has how much */
 CCO_API cco_status cco_window_create(cco_group* group, const char* name,
                                      const cco_window_options* options, cco_window** window);
 

@@ -156,9 +156,10 @@ class Group {
 class Window {
  public:
   struct Options {
-    uint64_t size_bytes = 0;       ///< Required.
-    uint64_t alignment_bytes = 0;  ///< A power of two; 0: 256.
-    uint32_t timeout_ms = 0;       ///< 0: one minute.
+    uint64_t size_bytes = 0;          ///< Required.
+    uint64_t alignment_bytes = 0;     ///< A power of two; 0: 256.
+    uint32_t timeout_ms = 0;          ///< 0: one minute.
+    uint32_t wait_for_memory_ms = 0;  ///< That others have; 0: not at all.
   };
 
   /// Collective. With a null or empty name matched by order.
@@ -213,8 +214,8 @@ class Window {
 
  private:
   static cco_window_options raw_options(const Options& options) {
-    return {sizeof(cco_window_options), options.timeout_ms, options.size_bytes,
-            options.alignment_bytes};
+    return {sizeof(cco_window_options), options.timeout_ms,         options.size_bytes,
+            options.alignment_bytes,    options.wait_for_memory_ms, 0};
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;

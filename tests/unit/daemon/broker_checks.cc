@@ -89,7 +89,7 @@ void Checker::check_slabs() {
         }
         expect(slab->second.gpu == group->ranks[rank].gpu, "a slab is on another rank's GPU");
         expect(slab->second.size_bytes == set.sizes[rank], "a slab is of another size");
-        expect(slab->second.is_external || slab->second.tenant == group->tenant,
+        expect(slab->second.is_external || slab->second.payer.tenant == group->tenant,
                "a slab is paid for by another tenant");
       }
     }

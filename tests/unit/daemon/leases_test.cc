@@ -28,7 +28,7 @@ class LeasesTest : public ::testing::Test {
     return f.broker.open_session({uid, uid, ++f.pid, false, cgroup}, UniqueFd())->session;
   }
   static LeaseRequest on_gpu_0(uint64_t bytes, uint64_t ttl_ms = kHour) {
-    return {.gpu_uuids = {"HOST-0"}, .bytes_per_gpu = bytes, .ttl_ms = ttl_ms};
+    return {{"HOST-0"}, bytes, ttl_ms, "", ""};
   }
   Broker::NewLease lease(const LeaseRequest& request) {
     const auto made = f.broker.create_lease(f.session(root), request);
@@ -128,7 +128,7 @@ TEST_F(LeasesTest, BadArguments) {
   expect([](Request& r) { r.tenant = "uid-x"; }, kNotFound, "no tenant 'uid-x'");
   for (void (*spoil)(Request&) :
        {+[](Request& r) { r.cgroup = "/"; }, +[](Request& r) { r.cgroup = "jobs"; },
-        +[](Request& r) { r.cgroup = "/jobs/"; },
+        +[](Request& r) { r.cgroup = "/jobs/"; }, +[](Request& r) { r.cgroup = "/a\nb"; },
         +[](Request& r) { r.cgroup = "/" + std::string(4095, 'x'); }}) {
     expect(spoil, kInvalid, "not the root");
   }
@@ -151,7 +151,7 @@ TEST_F(LeasesTest, AreForOperators) {
   EXPECT_EQ(f.broker.end_lease(f.session(user), LeaseId{1}).code(),
             absl::StatusCode::kPermissionDenied);
   LeaseRequest request = on_gpu_0(kSlab);
-  request.cgroup = "/a\nb";
+  request.cgroup = "/a\"b";
   const auto made = lease(request);
   end(made.id);
   EXPECT_EQ(f.broker.end_lease(f.session(root), made.id).code(), absl::StatusCode::kNotFound);
@@ -159,15 +159,16 @@ TEST_F(LeasesTest, AreForOperators) {
   const std::string by_root = "audit uid=0 pid=101 tenant=uid-0 call=";
   EXPECT_THAT(
       f.journal.lines,
-      ElementsAre(by_user + "CreateLease lease=0 gpus=HOST-0 bytes_per_gpu=1048576 ttl_ms=3600000 "
-                            "for_tenant=any cgroup=\"\" result=PERMISSION_DENIED",
-                  by_user + "EndLease lease=1 result=PERMISSION_DENIED",
-                  by_root + "CreateLease lease=1 gpus=HOST-0 bytes_per_gpu=1048576 ttl_ms=3600000 "
-                            "for_tenant=any cgroup=\"/a\\nb\" result=OK",
-                  by_root + "EndLease lease=1 result=OK",
-                  "lease_ended lease=1 reason=\"an operator ended it\" bytes_returned=1048576 "
-                  "bytes_still_used=0",
-                  by_root + "EndLease lease=1 result=NOT_FOUND"));
+      ElementsAre(
+          by_user + "CreateLease lease=0 gpus=\"HOST-0\" bytes_per_gpu=1048576 ttl_ms=3600000 "
+                    "for_tenant=\"\" cgroup=\"\" result=PERMISSION_DENIED",
+          by_user + "EndLease lease=1 result=PERMISSION_DENIED",
+          by_root + "CreateLease lease=1 gpus=\"HOST-0\" bytes_per_gpu=1048576 ttl_ms=3600000 "
+                    "for_tenant=\"\" cgroup=\"/a\\\"b\" result=OK",
+          by_root + "EndLease lease=1 result=OK",
+          "lease_ended lease=1 reason=\"an operator ended it\" bytes_returned=1048576 "
+          "bytes_still_used=0",
+          by_root + "EndLease lease=1 result=NOT_FOUND"));
 }
 
 // Goal    a bad token, one that has ended and another tenant's are refused in the same words.

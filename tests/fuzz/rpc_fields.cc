@@ -33,6 +33,10 @@ uint64_t number_for(const std::string& field, Input& input, const Known& known) 
   if (field == "allocation_bytes") return choose({65536, 65536, 131072});
   if (field == "allocation_offset") return choose({0, 0, 16, 65536});
   if (field == "alignment_bytes") return choose({0, 0, 256, 131072});
+  if (field == "lease_id") return one_of(known.lease_ids, input, uint64_t{1});
+  if (field == "bytes_per_gpu") return choose({65536, 131072, 1 << 20});
+  if (field == "ttl_ms") return choose({1000, 60000, 2'592'000'000});
+  if (field == "wait_for_memory_ms") return choose({0, 0, 1000});
   if (field == "timeout_ms") return choose({0, 1000, 30000});
   if (field == "page_size") return choose({0, 1, 2, 1000});
   if (field == "placement") return choose({1, 1, 1, 2, 3});
@@ -49,7 +53,13 @@ std::string text_for(const std::string& field, Input& input, Known& known) {
   }
   if (field == "offer") return one_of(known.offers, input, std::string("none"));
   if (field == "unique_id") return input.below(4) == 0 ? std::string(input.below(40), 'u') : "";
-  if (field == "gpu_uuid") return absl::StrCat("TOLD-", input.below(16) == 0 ? 9 : input.below(2));
+  if (field == "lease") {
+    return input.below(4) != 0 ? "" : one_of(known.lease_tokens, input, std::string("none"));
+  }
+  if (field == "tenant") return input.below(2) == 0 ? "" : "uid-1000";
+  if (field == "cgroup") return input.below(2) == 0 ? "" : "/jobs";
+  if (field == "gpu_uuid" || field == "gpu_uuids")
+    return absl::StrCat("TOLD-", input.below(16) == 0 ? 9 : input.below(2));
   if (field == "transport") return input.below(2) == 0 ? "lsa" : "gda";
   if (field == "page_token") return input.below(2) == 0 ? "" : absl::StrCat(input.number());
   if (field == "name") {
@@ -128,6 +138,8 @@ void Known::learn(const Message& response) {
   visit(response, [this](const std::string& field, const std::string& value) {
     if (field == "group_id") groups.push_back(std::stoull(value));
     if (field == "window_id") windows.push_back(std::stoull(value));
+    if (field == "lease_id" && value != "0") lease_ids.push_back(std::stoull(value));
+    if (field == "token") lease_tokens.push_back(value);
     if (field == "generation") generations.push_back(std::stoull(value));
     if (absl::EndsWith(field, "ticket") && !value.empty()) tickets.push_back(value);
   });

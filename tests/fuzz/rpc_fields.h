@@ -30,6 +30,8 @@ class Input {
 struct Known {
   std::vector<uint64_t> groups, windows, generations;
   std::vector<std::string> tickets, offers;
+  std::vector<uint64_t> lease_ids;
+  std::vector<std::string> lease_tokens;
   std::string last_request_id;
   uint64_t requests = 0;
 

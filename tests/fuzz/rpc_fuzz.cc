@@ -35,7 +35,7 @@ using fuzz::Input;
 using fuzz::Known;
 
 constexpr int kGpuCount = 2;
-constexpr Milliseconds kLongerThanAnything{4'000'000};
+constexpr Milliseconds kLongerThanAnything{3'000'000'000};
 constexpr uint32_t kUids[] = {1000, 1000, 2000, 0};  // The last is an operator.
 constexpr size_t kProcesses = std::size(kUids);
 
@@ -318,7 +318,8 @@ const std::vector<Method>& methods() {
       method(&MemdService::ReportTransports), method(&MemdService::ListSessions),
       method(&MemdService::ListGroups),       method(&MemdService::ListWindows),
       method(&MemdService::ListTenants),      method(&MemdService::ExplainGroup),
-      method(&MemdService::GetNode)};
+      method(&MemdService::CreateLease),      method(&MemdService::ListLeases),
+      method(&MemdService::EndLease),         method(&MemdService::GetNode)};
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
   CCO_ASSERT(static_cast<size_t>(service->method_count()) == all.size());  // None is forgotten.

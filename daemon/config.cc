@@ -82,6 +82,7 @@ absl::Status read_limits(const v1::Limits& from, Limits* to) {
   CCO_LIMIT(requests_per_session, kMost)
   CCO_LIMIT(calls_per_session, kMost)
   CCO_LIMIT(leases, kMost)
+  CCO_LIMIT(kept_windows, kMost)
 #undef CCO_LIMIT
   to->bytes_per_gpu = from.bytes_per_gpu();
   return absl::OkStatus();
@@ -181,6 +182,7 @@ std::string print_config(const Config& config) {
   limits->set_requests_per_session(config.limits.requests_per_session);
   limits->set_calls_per_session(config.limits.calls_per_session);
   limits->set_leases(config.limits.leases);
+  limits->set_kept_windows(config.limits.kept_windows);
   print_tenants(config.tenants, &message);
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);

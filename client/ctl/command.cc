@@ -13,6 +13,7 @@ absl::Span<const Command> commands() {
       {"gpus", "the node's GPUs and the slabs on them", define_gpus},
       {"groups", "groups, their state, and collective calls that wait", define_groups},
       {"windows", "windows of all groups, or of one", define_windows},
+      {"kept", "windows that nobody uses and whose memory is kept", define_kept},
       {"sessions", "attached processes", define_sessions},
       {"tenants", "who is accounted together, what each may have, and has", define_tenants},
       {"lease", "keeps memory for a job whose processes are still to come", define_lease},
@@ -23,6 +24,7 @@ absl::Span<const Command> commands() {
       {"doctor", "checks socket, permissions, limits, driver and peer access", define_doctor},
       {"run", "starts N ranks of a command on this node", define_run},
       {"abort", "ends a group's collective calls and device waits, for good", define_abort},
+      {"evict", "frees the memory of a kept window", define_evict},
       {"completion", "prints a completion script for bash, zsh or fish", define_completion},
   };
   return kCommands;
@@ -57,6 +59,11 @@ absl::StatusOr<v1::ListGroupsResponse> list_groups(Connection& connection,
                                                    const Settings& settings) {
   return list_all<v1::ListGroupsRequest, v1::ListGroupsResponse>(
       connection, &v1::MemdService::Stub::ListGroups, {}, settings);
+}
+
+absl::StatusOr<v1::ListKeptResponse> list_kept(Connection& connection, const Settings& settings) {
+  return list_all<v1::ListKeptRequest, v1::ListKeptResponse>(
+      connection, &v1::MemdService::Stub::ListKept, {}, settings);
 }
 
 absl::StatusOr<v1::ExplainGroupResponse> explain_group(Connection& connection,

@@ -48,6 +48,8 @@ Runner define_status(CLI::App& app, const Settings& settings);
 Runner define_gpus(CLI::App& app, const Settings& settings);
 Runner define_groups(CLI::App& app, const Settings& settings);
 Runner define_windows(CLI::App& app, const Settings& settings);
+Runner define_kept(CLI::App& app, const Settings& settings);
+Runner define_evict(CLI::App& app, const Settings& settings);
 Runner define_sessions(CLI::App& app, const Settings& settings);
 Runner define_tenants(CLI::App& app, const Settings& settings);
 Runner define_lease(CLI::App& app, const Settings& settings);
@@ -90,6 +92,8 @@ absl::StatusOr<v1::ListGroupsResponse> list_groups(Connection& connection,
 
 absl::StatusOr<v1::ExplainGroupResponse> explain_group(Connection& connection,
                                                        const Settings& settings, uint64_t group_id);
+
+absl::StatusOr<v1::ListKeptResponse> list_kept(Connection& connection, const Settings& settings);
 
 /// Finds a group by its id (decimal) or name. NOT_FOUND lists the groups there are;
 /// INVALID_ARGUMENT when several tenants have a group of that name.

@@ -101,6 +101,7 @@ absl::StatusOr<WindowSpec> window_spec(const char* name, const cco_window_option
   spec.size_bytes = known.size_bytes;
   spec.alignment_bytes = known.alignment_bytes;
   spec.wait_for_memory_ms = known.wait_for_memory_ms;
+  spec.keep_ms = known.keep_ms;
   CCO_ASSIGN_OR_RETURN(spec.timeout, Client::collective_timeout(known.timeout_ms));
   return spec;
 }
@@ -357,6 +358,19 @@ cco_status cco_window_register(cco_group* group, const char* name,
 
 void cco_window_destroy(cco_window* window) {
   destroy(window, [](Window& last) { last.give_up(); });
+}
+
+cco_status cco_window_get_info(cco_window* window, cco_window_info* info) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    cco_window_info known{};
+    known.is_found = found->is_found() ? 1 : 0;
+    known.window_id = found->id();
+    known.generation = found->device().generation;
+    known.size_bytes = found->device().size_bytes;
+    known.offset = found->offset();
+    return write_struct(known, info, "info");
+  });
 }
 
 cco_status cco_window_get_device(cco_window* window, cco_window_device* device) {

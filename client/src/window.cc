@@ -24,6 +24,7 @@ v1::CreateWindowRequest request_for(const Topology& topology, const WindowSpec& 
   request.set_placement(spec.placement);
   request.set_allocation_bytes(spec.allocation_bytes);
   request.set_allocation_offset(spec.allocation_offset);
+  request.set_keep_ms(spec.keep_ms);
   return request;
 }
 
@@ -86,6 +87,8 @@ absl::StatusOr<std::shared_ptr<Window>> Window::build(std::shared_ptr<Group> gro
                                                       const v1::CreateWindowResponse& answer) {
   std::shared_ptr<Window> window(new Window(std::move(group)));
   window->window_id_ = answer.window_id();
+  window->offset_ = answer.offset();
+  window->is_found_ = answer.found();
   window->device_.generation = answer.generation();
   absl::Status placed = window->place(spec, answer);
   if (placed.ok()) return window;
@@ -96,7 +99,9 @@ absl::StatusOr<std::shared_ptr<Window>> Window::build(std::shared_ptr<Group> gro
 absl::Status Window::place(const WindowSpec& spec, const v1::CreateWindowResponse& answer) {
   const Topology& topology = group_->topology();
   CCO_ASSIGN_OR_RETURN(const std::vector<uint64_t> offsets, offsets_of(answer, topology));
-  if (spec.placement == v1::PLACEMENT_EXTERNAL) own_slab_ = answer.slab_index();
+  if (spec.placement == v1::PLACEMENT_EXTERNAL || spec.keep_ms != 0) {
+    own_slab_ = answer.slab_index();
+  }
   CCO_RETURN_IF_ERROR(group_->map_range(answer.slab_index(), offsets, spec.size_bytes));
   for (uint32_t rank = 0; rank < topology.size; ++rank) {
     bases_.push_back(group_->address(rank, offsets[rank]));

@@ -24,6 +24,7 @@ struct WindowSpec {
   UniqueFd memory;  ///< With PLACEMENT_EXTERNAL, as the next two.
   uint64_t allocation_bytes = 0;
   uint64_t allocation_offset = 0;
+  uint64_t keep_ms = 0;  ///< 0: not kept.
 };
 
 /// Thread safe: constant once made.
@@ -45,6 +46,11 @@ class Window {
   /// Its copies, by world rank.
   const std::vector<uint64_t>& bases() const { return bases_; }
   uint64_t device_pointer() const { return device_pointer_; }
+  uint64_t id() const { return window_id_; }
+  /// In every rank's slot; of external memory: in rank 0's.
+  uint64_t offset() const { return offset_; }
+  /// Its contents are those of an earlier use.
+  bool is_found() const { return is_found_; }
   /// OUT_OF_RANGE: no such rank, or offset >= size.
   absl::StatusOr<uint64_t> address(uint32_t lsa_rank, uint64_t offset) const;
 
@@ -60,7 +66,10 @@ class Window {
   const std::shared_ptr<Group>
       group_;  // Co-owned by its windows, so that calls in progress end well.
   uint64_t window_id_ = 0;
-  std::optional<uint32_t> own_slab_;  // Of external memory: mapped for this window alone.
+  uint64_t offset_ = 0;
+  bool is_found_ = false;
+  std::optional<uint32_t>
+      own_slab_;  // External memory, or to be kept: mapped for this window alone.
   cco_window_device device_{};
   uint64_t device_pointer_ = 0;
   std::vector<uint64_t> bases_;  // By world rank.

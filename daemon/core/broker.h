@@ -22,6 +22,7 @@
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease_table.h"
+#include "daemon/core/kept_windows.h"
 #include "daemon/core/limits.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/slab_table.h"
@@ -66,6 +67,7 @@ struct LeaseRequest {
   uint64_t ttl_ms = 0;
   std::string tenant;  // Name; empty: it serves any.
   std::string cgroup;  // Empty: it serves whoever has the token.
+  std::vector<KeptWindow> kept_windows;
 };
 
 class Broker {
@@ -143,6 +145,9 @@ class Broker {
   };
   absl::StatusOr<NewLease> create_lease(Session& session, const LeaseRequest& request);
   absl::Status end_lease(Session& session, LeaseId id);
+  /// Frees a kept window's memory; returns how many bytes, of all ranks. NOT_FOUND alike for one
+  /// that is not there and for another tenant's, unless the session is an operator's.
+  absl::StatusOr<uint64_t> evict_kept(Session& session, WindowId window);
 
   // Looking. `session` sees its own tenant's, operators see all.
   using FormingKey = std::pair<TenantId, std::string>;  // And name or unique id.
@@ -160,7 +165,7 @@ class Broker {
   struct TenantUse {
     uint64_t sessions = 0;
     uint64_t groups = 0;
-    uint64_t windows = 0;
+    uint64_t windows = 0;         // Kept ones included.
     std::vector<uint64_t> bytes;  // By GPU.
   };
   TenantUse use_of(TenantId tenant) const;
@@ -170,6 +175,9 @@ class Broker {
   const AllocationQueue& queue() const { return queue_; }
   const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
   const std::map<FormingKey, Forming>& forming() const { return forming_; }
+  const KeptWindows& kept_windows() const { return kept_windows_; }
+  /// Those that are kept, and those in use that will be: what limits.kept_windows limits.
+  uint64_t kept_window_count() const;
   uint32_t window_count() const;
   uint64_t slab_bytes(const Group& group, uint32_t rank) const;
   const BrokerOptions& options() const { return options_; }
@@ -225,8 +233,12 @@ class Broker {
   /// Whether that many descriptors more can outlive the daemon.
   absl::Status check_kept(uint64_t more, bool is_operator, const std::string& what) const;
   absl::Status check_another_group(TenantId tenant, const std::string& what) const;
-  absl::Status check_another_window(const Group& group, const std::string& what) const;
-  absl::Status check_another_slab(const Group& group, const std::string& what) const;
+  /// `was_kept`: it counts already as the tenant's.
+  absl::Status check_another_window(const Group& group, const std::string& what,
+                                    bool was_kept) const;
+  /// `has_memory`: its slabs are there.
+  absl::Status check_another_slab(const Group& group, const std::string& what,
+                                  bool has_memory = false) const;
   absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
                                 uint64_t size_bytes) const;
   absl::Status check_lease(const Payer& payer, const std::vector<int>& gpus,
@@ -268,14 +280,30 @@ class Broker {
   /// Whether, and how long, the call may wait for memory.
   TimePoint may_wait_until(const WindowCall& call) const;
   void import_external(Group& group, const std::string& key);
-  void finish_import(GroupId group, const std::string& key, SlabSet set,
-                     absl::StatusOr<std::vector<SlabId>> ids);
+  /// For a window with a slab set of its own: of external memory, or one to be kept.
+  void finish_own_slabs(GroupId group, const std::string& key, SlabSet set,
+                        absl::StatusOr<std::vector<SlabId>> ids);
   void finish_window(Group& group, const std::string& key, Window window);
   void fail_window(Group& group, const std::string& key, const absl::Status& status);
   /// The call and its group, if both are still there after an answer that took time, and every rank
   /// still waits.
   WindowCall* resume(GroupId group, const std::string& key);
   void give_up(Group& group, Window& window, uint32_t rank);
+
+  absl::Status check_keep(const Group& group, const WindowRequest& request) const;
+  void place_kept(Group& group, const std::string& key);
+  void make_kept(Group& group, const std::string& key);
+  void take_kept(Group& group, const std::string& key, const KeptWindow& kept);
+  /// Nobody uses the window any more: its slabs leave the group, to be kept or, if they are not
+  /// whole, freed.
+  void keep_window(Group& group, const Window& window);
+  /// After a process has exited: those it was the last that might touch.
+  void keep_unused_windows(Group& group);
+  void add_kept(KeptWindow window);
+  void drop_kept(WindowId id, const char* event);
+  /// A failure for want of memory, with what the tenant could free.
+  absl::Status mention_kept(absl::Status status, TenantId tenant,
+                            const std::vector<int>& gpus) const;
 
   BrokerOptions options_;
   Executor& executor_;
@@ -292,6 +320,7 @@ class Broker {
   ExportDesk::MakeSecret make_secret_;
   std::map<GroupId, std::unique_ptr<Group>> groups_;
   std::map<FormingKey, Forming> forming_;
+  KeptWindows kept_windows_;
   uint64_t last_group_id_ = 0;
   uint64_t last_window_id_ = 0;
   uint64_t last_generation_ = 0;

@@ -19,6 +19,11 @@ constexpr Milliseconds kDriverPause{1000};
 }  // namespace
 
 void Broker::create_slabs(Allocation wanted) {
+  wanted.done = [this, tenant = wanted.payer.tenant, gpus = wanted.gpus,
+                 done = std::move(wanted.done)](absl::StatusOr<std::vector<SlabId>> slabs) mutable {
+    if (slabs.ok()) return done(std::move(slabs));
+    done(mention_kept(slabs.status(), tenant, gpus));
+  };
   absl::Status status = check_byte_quota(wanted.payer.tenant, wanted.gpus, wanted.size_bytes);
   if (status.ok()) status = check_lease(wanted.payer, wanted.gpus, wanted.size_bytes);
   if (!status.ok()) return wanted.done(status);

@@ -88,6 +88,7 @@ void Broker::process_exited(SessionId id) {
     Group& group = *groups_.at(group_id);
     group.ranks[rank].may_map = false;
     changes_.ranks.emplace(group_id, rank);
+    keep_unused_windows(group);
     review_slabs(group);
     retire(group);
   }
@@ -159,7 +160,7 @@ void Broker::review_slabs(Group& group) {
       for (uint32_t other = 0; other < group.size(); ++other) {
         others_may_map |= other != rank && group.ranks[other].may_map;
       }
-      const SlabState state = slab_state(owner_state, others_may_map);
+      const SlabState state = slab_state(owner_state, others_may_map, set.is_kept);
       slabs_.set_state(set.ids[rank], state);
       if (state != SlabState::kFreed) continue;
       set.ids[rank] = SlabId{};
@@ -184,7 +185,7 @@ BrokerState::LastIds Broker::last_ids() const {
           last_window_id_,     last_generation_, leases_.last_id()};
 }
 
-// Who pays is found anew, as the configuration may be another: rank 0's tenant for the group.
+// Who pays is found anew, as the configuration may be another: rank 0's tenant.
 void Broker::restore_slabs(BrokerState* state) {
   for (std::unique_ptr<Group>& group : state->groups) {
     group->tenant = tenants().find(group->ranks[0].who);
@@ -194,7 +195,12 @@ void Broker::restore_slabs(BrokerState* state) {
       }
     }
   }
+  for (KeptWindow& window : state->kept_windows) {
+    window.tenant = tenants().find(window.owner);
+    for (const SlabId id : window.slabs) state->slabs.at(id).payer.tenant = window.tenant;
+  }
   for (auto& [id, slab] : state->slabs) slabs_.restore(id, std::move(slab));
+  for (KeptWindow& window : state->kept_windows) add_kept(std::move(window));
 }
 
 void Broker::restore(BrokerState state) {

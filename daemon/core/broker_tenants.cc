@@ -71,6 +71,7 @@ Broker::TenantUse Broker::use_of(TenantId tenant) const {
     ++use.groups;
     use.windows += windows_of(*group);
   }
+  use.windows += kept_windows_.count(tenant);
   for (const auto& [key, forming] : forming_) use.groups += forming.tenant == tenant;
   for (size_t gpu = 0; gpu < slabs_.gpus().size(); ++gpu) {
     use.bytes.push_back(slabs_.bytes(tenant, static_cast<int>(gpu)));
@@ -109,7 +110,8 @@ absl::Status Broker::check_another_group(TenantId tenant, const std::string& wha
                      by_pid(groups_, tenant, [](const Group&) { return 1; })});
 }
 
-absl::Status Broker::check_another_window(const Group& group, const std::string& what) const {
+absl::Status Broker::check_another_window(const Group& group, const std::string& what,
+                                          bool was_kept) const {
   if (windows_of(group) >= options_.limits.windows_per_group) {
     return over_limit("windows_per_group", options_.limits.windows_per_group,
                       absl::StrCat(what, ": group ", number(group.id), " has ", windows_of(group),
@@ -117,17 +119,19 @@ absl::Status Broker::check_another_window(const Group& group, const std::string&
   }
   const TenantId tenant = group.tenant;
   const uint64_t limit = tenants().terms(tenant).quotas.windows;
-  if (limit == 0) return absl::OkStatus();
-  uint64_t used = 0;
-  for (const auto& [id, one] : groups_) used += one->tenant == tenant ? windows_of(*one) : 0;
+  if (limit == 0 || was_kept) return absl::OkStatus();
+  const uint64_t used = use_of(tenant).windows;
   if (used < limit) return absl::OkStatus();
-  return over_quota({what, tenants().name(tenant), "its quotas.windows", limit, used, "windows",
-                     by_pid(groups_, tenant, windows_of)});
+  return over_quota({what, tenants().name(tenant), "its quotas.windows", limit, used,
+                     "windows in use or kept", by_pid(groups_, tenant, windows_of)});
 }
 
-absl::Status Broker::check_another_slab(const Group& group, const std::string& what) const {
+absl::Status Broker::check_another_slab(const Group& group, const std::string& what,
+                                        bool has_memory) const {
   const uint64_t count = group.slabs.size() + in_the_making(group);
-  if (count < options_.limits.slabs_per_group) return check_kept(group.size(), false, what);
+  if (count < options_.limits.slabs_per_group) {
+    return has_memory ? absl::OkStatus() : check_kept(group.size(), false, what);
+  }
   return over_limit("slabs_per_group", options_.limits.slabs_per_group,
                     absl::StrCat(what, " needs another slab; the group has ", count,
                                  ", those in the making included"));

@@ -27,7 +27,8 @@ const char* placement_name(Placement placement) {
 std::string describe(const WindowRequest& request) {
   return absl::StrCat(request.size_bytes, " bytes of ", placement_name(request.placement),
                       " at alignment ", request.alignment, " with wait_for_memory_ms ",
-                      request.wait_for_memory.count());
+                      request.wait_for_memory.count(), ", to be kept for ",
+                      request.keep.count(), " ms");
 }
 
 }  // namespace
@@ -49,6 +50,7 @@ absl::Status Broker::check_window(Group& group, const WindowRequest& request) co
                    kWindowAlignment, " to ", kMaxAlignment);
   }
   CCO_RETURN_IF_ERROR(check_name("window", request.name));
+  CCO_RETURN_IF_ERROR(check_keep(group, request));
   if (request.placement == Placement::kExternal) {
     if (!tenants().terms(group.tenant).external_memory) {
       return absl::PermissionDeniedError(absl::StrCat(
@@ -131,7 +133,7 @@ void Broker::fail_window(Group& group, const std::string& key, const absl::Statu
 void Broker::place_window(Group& group, const std::string& key) {
   WindowCall& call = *group.window_calls.at(key);
   const auto same = [](const WindowRequest& a, const WindowRequest& b) {
-    return a.size_bytes == b.size_bytes && a.placement == b.placement &&
+    return a.size_bytes == b.size_bytes && a.placement == b.placement && a.keep == b.keep &&
            (a.placement == Placement::kExternal || a.alignment == b.alignment) &&
            a.wait_for_memory == b.wait_for_memory;
   };
@@ -143,10 +145,11 @@ void Broker::place_window(Group& group, const std::string& key) {
                        ", rank 0 for ", describe(call.args(0)))),
                    *rank));
   }
-  if (absl::Status status = check_another_window(group, call.what()); !status.ok()) {
+  const WindowRequest& request = call.args(0);
+  if (request.keep.count() != 0) return place_kept(group, key);
+  if (absl::Status status = check_another_window(group, call.what(), false); !status.ok()) {
     return fail_window(group, key, status);
   }
-  const WindowRequest& request = call.args(0);
   Window window;
   window.name = request.name;
   window.size_bytes = request.size_bytes;
@@ -302,12 +305,12 @@ void Broker::import_external(Group& group, const std::string& key) {
   call.set_doing("the import of external memory");
   slabs_.adopt(std::move(imports), [this, id = group.id, key, set = std::move(set)](
                                        absl::StatusOr<std::vector<SlabId>> ids) mutable {
-    finish_import(id, key, std::move(set), std::move(ids));
+    finish_own_slabs(id, key, std::move(set), std::move(ids));
   });
 }
 
-void Broker::finish_import(GroupId id, const std::string& key, SlabSet set,
-                           absl::StatusOr<std::vector<SlabId>> ids) {
+void Broker::finish_own_slabs(GroupId id, const std::string& key, SlabSet set,
+                              absl::StatusOr<std::vector<SlabId>> ids) {
   WindowCall* call = resume(id, key);
   const auto found = groups_.find(id);
   if (call == nullptr || !ids.ok()) {
@@ -323,11 +326,13 @@ void Broker::finish_import(GroupId id, const std::string& key, SlabSet set,
   Window window;
   window.name = call->args(0).name;
   window.size_bytes = call->args(0).size_bytes;
-  window.placement = Placement::kExternal;
-  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+  window.placement = call->args(0).placement;
+  window.keep = call->args(0).keep;
+  for (uint32_t rank = 0; set.is_external && rank < group.size(); ++rank) {
     window.peer_offsets.push_back(set.offsets[rank] + call->args(rank).allocation_offset);
   }
-  window.place = {group.next_slab_index++, window.peer_offsets[0]};
+  window.place = {group.next_slab_index++,
+                  set.is_external ? window.peer_offsets[0] : set.reserved_offset};
   group.slabs.emplace(window.place.slab_index, std::move(set));
   finish_window(group, key, std::move(window));
 }
@@ -344,6 +349,7 @@ void Broker::finish_window(Group& group, const std::string& key, Window window) 
   const auto [entry, inserted] = group.windows.emplace(window.id, std::move(window));
   Window& placed = entry->second;
   if (!descriptor.ok()) {
+    if (!placed.found) placed.keep = Milliseconds(0);  // Nobody has put anything there.
     for (uint32_t rank = 0; rank < group.size(); ++rank) placed.users[rank] = rank == 0;
     give_up(group, placed, 0);
     return fail_window(group, key, descriptor.status());
@@ -356,17 +362,22 @@ void Broker::finish_window(Group& group, const std::string& key, Window window) 
                             placed.place.offset,
                             placed.place.slab_index,
                             placed.descriptor_offset,
-                            placed.peer_offsets};
+                            placed.peer_offsets,
+                            placed.found};
   call->finish([&](uint32_t) { return result; });
 }
 
 void Broker::give_up(Group& group, Window& window, uint32_t rank) {
   window.users[rank] = false;
   changes_.windows.emplace(group.id, window.id);
-  if (std::find(window.users.begin(), window.users.end(), true) != window.users.end()) return;
+  if (window.is_used() || (window.keep.count() != 0 && group.is_touched_by_lost())) return;
   switch (window.placement) {
     case Placement::kHeap:
-      group.heap.release(window.place, window.size_bytes);
+      if (group.slabs.at(window.place.slab_index).is_kept) {
+        keep_window(group, window);
+      } else {
+        group.heap.release(window.place, window.size_bytes);
+      }
       break;
     case Placement::kControl:
       group.heap.release_control(window.place.offset, window.size_bytes);

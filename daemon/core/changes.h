@@ -18,11 +18,12 @@ struct Changes {
   std::set<std::pair<GroupId, WindowId>> windows;
   std::set<SlabId> slabs;
   std::set<LeaseId> leases;
+  std::set<WindowId> kept_windows;
   std::set<std::pair<SessionId, std::string>> answers;  // By request id.
 
   bool empty() const {
     return sessions.empty() && groups.empty() && ranks.empty() && windows.empty() &&
-           slabs.empty() && leases.empty() && answers.empty();
+           slabs.empty() && leases.empty() && kept_windows.empty() && answers.empty();
   }
   void add(Changes more) {
     sessions.merge(more.sessions);
@@ -31,6 +32,7 @@ struct Changes {
     windows.merge(more.windows);
     slabs.merge(more.slabs);
     leases.merge(more.leases);
+    kept_windows.merge(more.kept_windows);
     answers.merge(more.answers);
   }
 };

@@ -1,6 +1,7 @@
 // One group: its ranks, its heap, its windows, and the collective calls in progress.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -60,6 +61,7 @@ struct SlabSet {
   bool is_external = false;
   uint64_t reserved_offset = 0;  // Address space taken from the slot.
   uint64_t reserved_bytes = 0;
+  bool is_kept = false;  // It is of one window, which will be kept.
 };
 
 enum class Placement { kHeap, kControl, kExternal };
@@ -74,6 +76,10 @@ struct Window {
   uint64_t descriptor_offset = 0;
   std::vector<uint64_t> peer_offsets;  // External only.
   std::vector<bool> users;             // Ranks that have not given it up.
+  Milliseconds keep{};                 // Once nobody uses it; 0: it ends then.
+  bool found = false;                  // It was kept when it was made. Not recorded.
+
+  bool is_used() const { return std::find(users.begin(), users.end(), true) != users.end(); }
 };
 
 struct JoinRequest {
@@ -115,6 +121,7 @@ struct WindowRequest {
   uint64_t allocation_bytes = 0;
   uint64_t allocation_offset = 0;
   Milliseconds wait_for_memory{};  // 0: it fails at once.
+  Milliseconds keep{};
   // Filled in by the broker.
   std::shared_ptr<UniqueFd> external_fd;  // Shared: requests are copied with their rendezvous.
 };
@@ -125,6 +132,7 @@ struct WindowResult {
   uint32_t slab_index = 0;
   uint64_t descriptor_offset = 0;
   std::vector<uint64_t> peer_offsets;
+  bool found = false;
 };
 
 struct BarrierRequest {
@@ -164,6 +172,17 @@ struct Group {
   std::map<uint64_t, std::unique_ptr<BarrierCall>> barrier_calls;
 
   uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
+  std::vector<int> gpus() const {  // By rank.
+    std::vector<int> gpus;
+    for (const Rank& rank : ranks) gpus.push_back(rank.gpu);
+    return gpus;
+  }
+  /// A lost rank's process has not exited yet.
+  bool is_touched_by_lost() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const Rank& rank) {
+      return rank.state == MemberState::kLost && rank.may_map;
+    });
+  }
   /// Of a window: the struct, an address per LSA rank and a remote key per world rank.
   uint64_t descriptor_bytes() const {
     return sizeof(cco_window_device) + 12 * static_cast<uint64_t>(size());

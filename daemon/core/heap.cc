@@ -1,5 +1,7 @@
 #include "daemon/core/heap.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 
@@ -46,8 +48,9 @@ bool Heap::take(Place place, uint64_t size_bytes) {
   return slab != slabs_.end() && slab->second.take(place.offset, size_bytes);
 }
 
-absl::StatusOr<uint64_t> Heap::reserve(uint64_t size_bytes) {
-  const std::optional<uint64_t> offset = slot_.allocate(size_bytes, granularity_bytes_);
+absl::StatusOr<uint64_t> Heap::reserve(uint64_t size_bytes, uint64_t alignment) {
+  const std::optional<uint64_t> offset =
+      slot_.allocate(size_bytes, std::max(granularity_bytes_, alignment));
   if (offset.has_value()) return *offset;
   return absl::ResourceExhaustedError(
       absl::StrCat("no room in the slot: asked ", size_bytes, " bytes, largest free range ",

@@ -40,7 +40,7 @@ class Heap {
   void release(Place place, uint64_t size_bytes);
 
   /// Address space for a slab, or for external memory. RESOURCE_EXHAUSTED: the slot is full.
-  absl::StatusOr<uint64_t> reserve(uint64_t size_bytes);
+  absl::StatusOr<uint64_t> reserve(uint64_t size_bytes, uint64_t alignment = 1);
   void unreserve(uint64_t offset, uint64_t size_bytes) { slot_.release(offset, size_bytes); }
 
   /// Opens a reserved range, which memory has been found for, to allocate(). The index is the

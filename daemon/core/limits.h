@@ -20,6 +20,7 @@ struct Limits {
   uint32_t requests_per_session = 64;
   uint32_t calls_per_session = 256;
   uint32_t leases = 256;
+  uint32_t kept_windows = 1024;
 };
 
 inline absl::Status over_limit(const char* name, uint64_t limit, const std::string& what) {

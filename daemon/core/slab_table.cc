@@ -11,17 +11,17 @@
 namespace cco::memd {
 namespace {
 
-constexpr SlabState kTransitions[3][2] = {
-    // nobody else               others may map it
-    {SlabState::kLive, SlabState::kLive},                // kLive
-    {SlabState::kQuarantined, SlabState::kQuarantined},  // kLost
-    {SlabState::kFreed, SlabState::kHeld},               // kGone
+constexpr SlabState kTransitions[3][3] = {
+    // others may map it, nobody else does, and it is kept
+    {SlabState::kLive, SlabState::kLive, SlabState::kLive},                       // kLive
+    {SlabState::kQuarantined, SlabState::kQuarantined, SlabState::kQuarantined},  // kLost
+    {SlabState::kHeld, SlabState::kFreed, SlabState::kKept},                      // kGone
 };
 
 }  // namespace
 
-SlabState slab_state(OwnerState owner, bool others_may_map) {
-  return kTransitions[static_cast<int>(owner)][others_may_map ? 1 : 0];
+SlabState slab_state(OwnerState owner, bool others_may_map, bool is_kept) {
+  return kTransitions[static_cast<int>(owner)][others_may_map ? 0 : is_kept ? 2 : 1];
 }
 
 struct SlabTable::Batch {
@@ -145,6 +145,7 @@ SlabTable::Usage SlabTable::usage(int gpu) const {
     ++usage.slab_count;
     if (slab.state == SlabState::kQuarantined) usage.quarantined_bytes += slab.size_bytes;
     if (slab.state == SlabState::kHeld) usage.held_bytes += slab.size_bytes;
+    if (slab.state == SlabState::kKept) usage.kept_bytes += slab.size_bytes;
   }
   return usage;
 }

@@ -3,10 +3,10 @@
 //
 // States, by who is left (kTransitions in slab_table.cc is this table):
 //
-//   owner is...                      others may map it   nobody else does
-//   live                             live                live
-//   lost (process not yet gone)      quarantined         quarantined
-//   gone (left, or process exited)   held                freed, once
+//   owner is...                      others may map it   nobody else does   and it is kept
+//   live                             live                live               live
+//   lost (process not yet gone)      quarantined         quarantined        quarantined
+//   gone (left, or process exited)   held                freed, once        kept
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@
 namespace cco::memd {
 
 enum class OwnerState { kLive, kLost, kGone };
-enum class SlabState { kLive, kQuarantined, kHeld, kFreed };
+enum class SlabState { kLive, kQuarantined, kHeld, kKept, kFreed };
 
-SlabState slab_state(OwnerState owner, bool others_may_map);
+/// `is_kept`: its window is, once nobody uses it.
+SlabState slab_state(OwnerState owner, bool others_may_map, bool is_kept);
 
 class SlabTable {
  public:
@@ -85,6 +86,7 @@ class SlabTable {
     uint64_t bytes = 0;  // Including those that are being allocated.
     uint64_t quarantined_bytes = 0;
     uint64_t held_bytes = 0;
+    uint64_t kept_bytes = 0;
   };
   Usage usage(int gpu) const;
   /// What the tenant has there, including what is being allocated.

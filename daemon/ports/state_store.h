@@ -19,6 +19,7 @@ enum class RecordKind {
   kSlab = 6,
   kAnswer = 7,
   kLease = 10,
+  kKeptWindow = 8,
 };
 
 struct Record {

@@ -363,4 +363,26 @@ grpc::ServerUnaryReactor* MemdService::ExplainGroup(grpc::CallbackServerContext*
   });
 }
 
+grpc::ServerUnaryReactor* MemdService::ListKept(grpc::CallbackServerContext* context,
+                                                const v1::ListKeptRequest* request,
+                                                v1::ListKeptResponse* response) {
+  return look(context, request, response, [this](Session& session, const auto& request) {
+    return render_kept(request, broker_, session);
+  });
+}
+
+grpc::ServerUnaryReactor* MemdService::EvictKept(grpc::CallbackServerContext* context,
+                                                 const v1::EvictKeptRequest* request,
+                                                 v1::EvictKeptResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  const absl::StatusOr<uint64_t> freed =
+                      broker_.evict_kept(session, WindowId{request.window_id()});
+                  if (!freed.ok()) return reply(freed.status());
+                  v1::EvictKeptResponse response;
+                  response.set_freed_bytes(*freed);
+                  reply(std::move(response));
+                });
+}
+
 }  // namespace cco::memd

@@ -70,6 +70,10 @@ class MemdService : public v1::MemdService::CallbackService {
   grpc::ServerUnaryReactor* ExplainGroup(grpc::CallbackServerContext*,
                                          const v1::ExplainGroupRequest*,
                                          v1::ExplainGroupResponse*) override;
+  grpc::ServerUnaryReactor* ListKept(grpc::CallbackServerContext*, const v1::ListKeptRequest*,
+                                     v1::ListKeptResponse*) override;
+  grpc::ServerUnaryReactor* EvictKept(grpc::CallbackServerContext*, const v1::EvictKeptRequest*,
+                                      v1::EvictKeptResponse*) override;
 
  protected:
   /// One call, until its answer has been taken, or nobody is there to take it.

@@ -184,6 +184,7 @@ std::set<TenantId> visible_tenants(const Broker& broker, const Session& caller) 
   for (size_t i = 0; i < broker.tenants().named().size(); ++i) visible.insert(Tenants::id(i));
   for (const auto& [id, session] : broker.sessions().all()) visible.insert(session.tenant);
   for (const auto& [id, group] : broker.groups()) visible.insert(group->tenant);
+  for (const auto& [id, kept] : broker.kept_windows().all()) visible.insert(kept.tenant);
   return visible;
 }
 
@@ -263,6 +264,7 @@ absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request) {
   window.allocation_bytes = request.allocation_bytes();
   window.allocation_offset = request.allocation_offset();
   window.wait_for_memory = Milliseconds(request.wait_for_memory_ms());
+  window.keep = Milliseconds(std::min<uint64_t>(request.keep_ms(), INT64_MAX));
   return window;
 }
 
@@ -310,6 +312,7 @@ v1::CreateWindowResponse render(const WindowResult& result) {
   response.set_slab_index(result.slab_index);
   response.set_descriptor_offset(result.descriptor_offset);
   for (uint64_t offset : result.peer_offsets) response.add_peer_offsets(offset);
+  response.set_found(result.found);
   return response;
 }
 
@@ -350,6 +353,7 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
     gpu->set_reserved_bytes(broker.slabs().ledger().reserved_bytes(static_cast<int>(i)));
     gpu->set_waiting_count(broker.queue().count(static_cast<int>(i)));
     gpu->set_waiting_bytes(broker.queue().waiting_bytes(static_cast<int>(i)));
+    gpu->set_kept_bytes(usage.kept_bytes);
     gpu->set_busy_ms(milliseconds(broker.slabs().busy(static_cast<int>(i))));
   }
   const Limits& limits = broker.options().limits;
@@ -357,6 +361,7 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
   add_limit(&response, "sessions", limits.sessions, broker.sessions().size());
   add_limit(&response, "groups", limits.groups, groups);
   add_limit(&response, "leases", limits.leases, broker.leases().all().size());
+  add_limit(&response, "kept_windows", limits.kept_windows, broker.kept_window_count());
   response.set_daemon_pid(::getpid());
   response.set_uptime_ms(milliseconds(broker.now() - facts.started));
   response.set_session_count(broker.sessions().size());
@@ -464,6 +469,33 @@ absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequ
     info->set_slab_index(window->place.slab_index);
     info->set_user_count(
         static_cast<uint32_t>(std::count(window->users.begin(), window->users.end(), true)));
+    info->set_keep_ms(milliseconds(window->keep));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListKeptResponse> render_kept(const v1::ListKeptRequest& request,
+                                                 const Broker& broker, const Session& caller) {
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
+  v1::ListKeptResponse response;
+  const auto& all = broker.kept_windows().all();
+  for (auto entry = all.upper_bound(WindowId{page.after}); entry != all.end(); ++entry) {
+    const KeptWindow& kept = entry->second;
+    if (!broker.may_see(caller, kept.tenant)) continue;
+    if (response.windows_size() == static_cast<int>(page.size)) {
+      response.set_next_page_token(absl::StrCat(response.windows(page.size - 1).window_id()));
+      break;
+    }
+    v1::KeptWindowInfo* info = response.add_windows();
+    info->set_window_id(number(kept.id));
+    info->set_tenant(broker.tenants().name(kept.tenant));
+    info->set_group_name(kept.group);
+    info->set_name(kept.name);
+    info->set_size_bytes(kept.size_bytes);
+    for (const int gpu : kept.gpus) info->add_gpu_uuids(broker.slabs().gpus()[gpu].uuid);
+    info->set_slab_bytes(kept.all_bytes());
+    info->set_keep_ms(milliseconds(kept.keep));
+    info->set_expires_in_ms(milliseconds(std::max(kept.expires - broker.now(), {})));
   }
   return response;
 }

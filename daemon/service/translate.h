@@ -55,6 +55,8 @@ absl::StatusOr<v1::ListTenantsResponse> render_tenants(const v1::ListTenantsRequ
                                                        const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ListLeasesResponse> render_leases(const v1::ListLeasesRequest& request,
                                                      const Broker& broker, const Session& caller);
+absl::StatusOr<v1::ListKeptResponse> render_kept(const v1::ListKeptRequest& request,
+                                                 const Broker& broker, const Session& caller);
 absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGroupRequest& request,
                                                             const Broker& broker,
                                                             const Session& caller);

@@ -43,6 +43,7 @@ struct Messages {
   std::map<std::pair<uint64_t, uint32_t>, v1::Rank> ranks;
   std::map<std::pair<uint64_t, uint64_t>, v1::Window> windows;
   std::map<uint64_t, v1::Answer> answers;  // By sequence.
+  std::map<uint64_t, v1::KeptWindow> kept_windows;
 };
 
 bool parse(const Record& record, Messages* messages) {
@@ -73,6 +74,9 @@ bool parse(const Record& record, Messages* messages) {
     case RecordKind::kAnswer:
       return take(v1::Answer(),
                   [&](v1::Answer m) { messages->answers[m.sequence()] = std::move(m); });
+    case RecordKind::kKeptWindow:
+      return take(v1::KeptWindow(),
+                  [&](v1::KeptWindow m) { messages->kept_windows[m.id()] = std::move(m); });
   }
   return false;
 }
@@ -98,6 +102,9 @@ class Decoder {
       if (messages_.groups.count(key.first) == 0) {
         return contradiction(absl::StrCat("window ", key.second, " is of no group ", key.first));
       }
+    }
+    for (const auto& [id, record] : messages_.kept_windows) {
+      CCO_RETURN_IF_ERROR(decode_kept_window(record));
     }
     decode_answers();
     drop_unused_slabs();
@@ -276,6 +283,7 @@ class Decoder {
     set.is_external = record.is_external();
     set.reserved_offset = record.reserved_offset();
     set.reserved_bytes = record.reserved_bytes();
+    set.is_kept = record.is_kept();
     for (int rank = 0; rank < ranks; ++rank) {
       SlabId id{record.slab_ids(rank)};
       if (id != SlabId{} && !used_slabs_.insert(id).second) return false;  // Of two owners.
@@ -288,7 +296,7 @@ class Decoder {
     }
     if (record.index() != 0) {
       if (!group.heap.take_reserved(set.reserved_offset, set.reserved_bytes)) return false;
-      if (!set.is_external) {
+      if (!set.is_external && !set.is_kept) {
         group.heap.add_slab(record.index(), set.reserved_offset, set.reserved_bytes);
       }
     }
@@ -305,15 +313,18 @@ class Decoder {
     window.descriptor_offset = record.descriptor_offset();
     window.peer_offsets.assign(record.peer_offsets().begin(), record.peer_offsets().end());
     window.users.assign(record.users().begin(), record.users().end());
-    const bool is_used =
-        std::find(window.users.begin(), window.users.end(), true) != window.users.end();
-    if (window.users.size() != group.size() || !is_used || window.size_bytes == 0) return false;
-    if (group.slabs.count(record.slab_index()) == 0) return false;
+    window.keep = Milliseconds(record.keep_ms());
+    const bool is_kept = window.keep.count() != 0;
+    if (window.users.size() != group.size() || window.size_bytes == 0) return false;
+    if (!window.is_used() && !is_kept) return false;
+    const auto set = group.slabs.find(record.slab_index());
+    if (set == group.slabs.end() || set->second.is_kept != is_kept) return false;
     if (!group.heap.take_control(window.descriptor_offset, group.descriptor_bytes())) return false;
     switch (record.placement()) {
       case v1::Window::PLACEMENT_HEAP:
         window.placement = Placement::kHeap;
-        if (!group.heap.take(window.place, window.size_bytes)) return false;
+        if (is_kept && window.place.offset != set->second.reserved_offset) return false;
+        if (!is_kept && !group.heap.take(window.place, window.size_bytes)) return false;
         break;
       case v1::Window::PLACEMENT_CONTROL:
         window.placement = Placement::kControl;
@@ -321,8 +332,7 @@ class Decoder {
         break;
       case v1::Window::PLACEMENT_EXTERNAL:
         window.placement = Placement::kExternal;
-        if (window.peer_offsets.size() != group.size() ||
-            !group.slabs.at(record.slab_index()).is_external) {
+        if (window.peer_offsets.size() != group.size() || !set->second.is_external) {
           return false;
         }
         break;
@@ -330,6 +340,50 @@ class Decoder {
         return false;
     }
     return group.windows.emplace(window.id, std::move(window)).second;
+  }
+
+  // Whole, or not at all.
+  absl::Status decode_kept_window(const v1::KeptWindow& record) {
+    const auto wrong = [&](const std::string& what) {
+      return contradiction(absl::StrCat("kept window ", record.id(), " ", what));
+    };
+    KeptWindow window;
+    window.id = WindowId{record.id()};
+    window.owner = identity(record.owner());
+    window.group = record.group_name();
+    window.name = record.name();
+    window.size_bytes = record.size_bytes();
+    window.offset = record.offset();
+    window.slab_bytes = record.slab_bytes();
+    window.keep = Milliseconds(record.keep_ms());
+    window.expires = TimePoint(std::chrono::nanoseconds(record.expires_ns()));
+    if (record.slab_ids().empty() || window.size_bytes == 0 || window.keep.count() <= 0) {
+      return wrong("has no size");
+    }
+    bool is_whole = true;
+    for (const uint64_t number : record.slab_ids()) {
+      if (messages_.slabs.count(number) == 0) return wrong(absl::StrCat("has no slab ", number));
+      if (!used_slabs_.insert(SlabId{number}).second) {
+        return wrong(absl::StrCat("has slab ", number, " of another owner"));
+      }
+      const auto slab = result_.state.slabs.find(SlabId{number});
+      is_whole &= slab != result_.state.slabs.end();
+      if (!is_whole) continue;
+      if (slab->second.size_bytes != window.slab_bytes || slab->second.is_external) {
+        return wrong(absl::StrCat("does not fit slab ", number));
+      }
+      window.slabs.push_back(slab->first);
+      window.gpus.push_back(slab->second.gpu);
+    }
+    if (is_whole) {
+      result_.state.kept_windows.push_back(std::move(window));
+      return absl::OkStatus();
+    }
+    for (const uint64_t number : record.slab_ids()) used_slabs_.erase(SlabId{number});
+    result_.changes.kept_windows.insert(window.id);
+    result_.losses.push_back(absl::StrCat("kept window '", window.name, "' of group '",
+                                          window.group, "': a part of its memory is gone"));
+    return absl::OkStatus();
   }
 
   void decode_answers() {

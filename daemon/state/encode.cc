@@ -52,6 +52,7 @@ void fill(uint32_t index, const SlabSet& from, v1::SlabSet* to) {
   to->set_is_external(from.is_external);
   to->set_reserved_offset(from.reserved_offset);
   to->set_reserved_bytes(from.reserved_bytes);
+  to->set_is_kept(from.is_kept);
 }
 
 }  // namespace
@@ -59,6 +60,7 @@ void fill(uint32_t index, const SlabSet& from, v1::SlabSet* to) {
 std::string record_key(SessionId id) { return absl::StrCat(number(id)); }
 std::string record_key(SlabId id) { return absl::StrCat(number(id)); }
 std::string record_key(LeaseId id) { return absl::StrCat(number(id)); }
+std::string record_key(WindowId kept) { return absl::StrCat(number(kept)); }
 std::string record_key(GroupId id) { return absl::StrCat(number(id)); }
 std::string record_key(GroupId group, uint32_t rank) {
   return absl::StrCat(number(group), "/", rank);
@@ -182,6 +184,22 @@ std::string encode(const Group& group, const Window& window) {
   record.set_descriptor_offset(window.descriptor_offset);
   record.mutable_peer_offsets()->Add(window.peer_offsets.begin(), window.peer_offsets.end());
   for (const bool uses : window.users) record.add_users(uses);
+  record.set_keep_ms(static_cast<uint64_t>(window.keep.count()));
+  return record.SerializeAsString();
+}
+
+std::string encode(const KeptWindow& window) {
+  v1::KeptWindow record;
+  record.set_id(number(window.id));
+  fill(window.owner, record.mutable_owner());
+  record.set_group_name(window.group);
+  record.set_name(window.name);
+  record.set_size_bytes(window.size_bytes);
+  for (const SlabId id : window.slabs) record.add_slab_ids(number(id));
+  record.set_offset(window.offset);
+  record.set_slab_bytes(window.slab_bytes);
+  record.set_keep_ms(static_cast<uint64_t>(window.keep.count()));
+  record.set_expires_ns(nanoseconds(window.expires));
   return record.SerializeAsString();
 }
 

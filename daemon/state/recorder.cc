@@ -174,6 +174,11 @@ std::vector<RecordChange> Recorder::encode_changes() {
     const auto window = found->windows.find(window_id);
     if (window != found->windows.end()) change.body = encode(*found, window->second);
   }
+  for (const WindowId id : unsaved_.kept_windows) {
+    RecordChange& change = changes.emplace_back(RecordKind::kKeptWindow, record_key(id));
+    const KeptWindow* kept = broker_->kept_windows().find(id);
+    if (kept != nullptr) change.body = encode(*kept);
+  }
   encode_answers(&changes);
   return changes;
 }

@@ -319,7 +319,8 @@ const std::vector<Method>& methods() {
       method(&MemdService::ListGroups),       method(&MemdService::ListWindows),
       method(&MemdService::ListTenants),      method(&MemdService::ExplainGroup),
       method(&MemdService::CreateLease),      method(&MemdService::ListLeases),
-      method(&MemdService::EndLease),         method(&MemdService::GetNode)};
+      method(&MemdService::EndLease),         method(&MemdService::ListKept),
+      method(&MemdService::EvictKept),        method(&MemdService::GetNode)};
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
   CCO_ASSERT(static_cast<size_t>(service->method_count()) == all.size());  // None is forgotten.

@@ -111,15 +111,24 @@ class LeaseOfThisProcess {
 // Everything that makes or ends something, with bytes in it.
 void live(Rank& rank) {
   const std::string& socket_path = rank.socket_path;
+// There is no session to come back to before the first answer.
+Client attach_patiently(const Rank& rank) {
   Client client;
-  // There is no session to come back to before the first answer.
   Outcome attached;
   const Stopwatch time;
   do {
-    attached = outcome(Client::create({socket_path.c_str(), kTimeoutMs}, &client));
+    attached = outcome(Client::create({rank.socket_path.c_str(), kTimeoutMs}, &client));
   } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
   ASSERT_TRUE(succeeded(attached));
   const LeaseOfThisProcess lease(socket_path);
+  EXPECT_TRUE(succeeded(attached));
+  return client;
+}
+
+// Everything that makes or ends something, with bytes in it.
+void live(Rank& rank) {
+  const Client client = attach_patiently(rank);
+  ASSERT_FALSE(::testing::Test::HasFailure());
   const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
   ASSERT_FALSE(::testing::Test::HasFailure());
   std::vector<Window> small =
@@ -140,12 +149,36 @@ void live(Rank& rank) {
     fill(large[rank], rank, 1 + static_cast<int>(rank));
     fill(external[rank], rank, 3 + static_cast<int>(rank));
   }
+  const std::vector<Window> kept = form_window(
+      groups, "kept", {.size_bytes = 4096, .timeout_ms = kTimeoutMs, .keep_ms = 3'600'000});
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (uint32_t rank = 0; rank < 2; ++rank) fill(kept[rank], rank, 5 + static_cast<int>(rank));
   small.clear();
   EXPECT_TRUE(all_succeeded(
       on_threads(2, [&](uint32_t rank) { return groups[rank].barrier(kTimeoutMs); })));
   for (uint32_t rank = 0; rank < 2; ++rank) {
     expect_filled(large[1 - rank], rank, 1 + static_cast<int>(rank));
     expect_filled(external[1 - rank], rank, 3 + static_cast<int>(rank));
+  }
+}
+
+// What the first process has left, and leaves it for no time.
+void find_kept(Rank& rank) {
+  NodeWatch node(rank.socket_path);
+  EXPECT_TRUE(node.becomes([](const NodeLedger& ledger) {
+    return ledger.groups == 0 && ledger.slab_bytes() == ledger.kept_bytes();
+  }));
+  const Client client = attach_patiently(rank);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
+  const std::vector<Window> kept =
+      form_window(groups, "kept", {.size_bytes = 4096, .timeout_ms = kTimeoutMs, .keep_ms = 1});
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    cco_window_info info{};
+    ASSERT_TRUE(succeeded(kept[rank].get_info(&info)));
+    EXPECT_EQ(info.is_found, 1u);
+    expect_filled(kept[1 - rank], rank, 5 + static_cast<int>(rank));
   }
 }
 
@@ -161,7 +194,8 @@ void expect_nothing(Rank& rank) {
 // Goal    wherever the daemon is killed while it records what it does, the next one goes on: every
 //         call of the client ends well, no byte changes, and at the end nothing is left: no slab,
 //         no record, no descriptor.
-// Method  a daemon for every step, until the client's work needs no more.
+// Method  a daemon for every step, until two clients' work needs no more; the second finds what the
+//         first has left.
 TEST_F(CrashStepTest, EveryStep) {
   constexpr int64_t kMost = 2000;
   const int64_t stride = patience() > std::chrono::seconds(20) ? 7 : 1;  // Sanitizers are slow.
@@ -171,6 +205,7 @@ TEST_F(CrashStepTest, EveryStep) {
     ASSERT_LT(step, kMost) << "the work never ends";
     start_dying_at(step);
     run_ranks(1, live, ranks_at(socket_path()));
+    run_ranks(1, find_kept, ranks_at(socket_path()));
     run_ranks(1, expect_nothing, ranks_at(socket_path()));
     stop_supervisor();
     if (daemon->stop() != 0) {  // It died at this last step.

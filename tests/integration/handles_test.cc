@@ -30,7 +30,7 @@ struct Handles {
     group_options.size = 1;
     group_options.name = "job";
     EXPECT_TRUE(succeeded(cco_group_create(client, &group_options, &group)));
-    const cco_window_options window_options{sizeof window_options, 0, 4096, 0, 0, 0};
+    const cco_window_options window_options{sizeof window_options, 0, 4096, 0, 0, 0, 0};
     EXPECT_TRUE(succeeded(cco_window_create(group, "w", &window_options, &window)));
     cco_comm_options comm_options{};
     comm_options.struct_size = sizeof comm_options;
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, Outcome>> call_everything(const void* handle)
   add("group_barrier", cco_group_barrier(as<cco_group>(handle), 0));
   add("group_check", cco_group_check(as<cco_group>(handle)));
   add("group_abort", cco_group_abort(as<cco_group>(handle)));
-  const cco_window_options window_options{sizeof window_options, 0, 4096, 0, 0, 0};
+  const cco_window_options window_options{sizeof window_options, 0, 4096, 0, 0, 0, 0};
   cco_window* window = nullptr;
   add("window_create", cco_window_create(as<cco_group>(handle), "w", &window_options, &window));
   const cco_external_memory memory{sizeof memory, 0, 65536, 0};
@@ -171,7 +171,7 @@ TEST_F(HandlesTest, NullArguments) {
       refused(cco_client_create(nullptr, nullptr), CCO_INVALID_ARGUMENT, {"client is null"}));
   EXPECT_TRUE(refused(cco_window_create(handles.group, "x", nullptr, &window), CCO_INVALID_ARGUMENT,
                       {"options is null"}));
-  cco_window_options options{0, 0, 4096, 0, 0, 0};
+  cco_window_options options{0, 0, 4096, 0, 0, 0, 0};
   EXPECT_TRUE(refused(cco_window_create(handles.group, "x", &options, &window),
                       CCO_INVALID_ARGUMENT, {"struct_size is 0"}));
   options.struct_size = sizeof options;

@@ -175,7 +175,7 @@ TEST_F(WindowTest, AfterDestroy) {
   const Client client = attach();
   const std::vector<Group> groups = form_group(client, "job", 2);
   cco_window* old[2] = {};
-  const cco_window_options options{sizeof options, 0, 4096, 0, 0, 0};
+  const cco_window_options options{sizeof options, 0, 4096, 0, 0, 0, 0};
   ASSERT_TRUE(all_succeeded(on_threads(2, [&](uint32_t rank) {
     return cco_window_create(groups[rank].get(), "first", &options, &old[rank]);
   })));

@@ -18,6 +18,7 @@ struct NodeLedger {
     uint64_t quarantined_bytes = 0;
     uint64_t held_bytes = 0;
     uint64_t reserved_bytes = 0;
+    uint64_t kept_bytes = 0;
     friend bool operator==(const Gpu&, const Gpu&) = default;
   };
   uint32_t sessions = 0;
@@ -31,6 +32,7 @@ struct NodeLedger {
   uint64_t quarantined_bytes() const;
   uint64_t held_bytes() const;
   uint64_t reserved_bytes() const;
+  uint64_t kept_bytes() const;
   std::string text() const;
 };
 

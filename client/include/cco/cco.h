@@ -264,6 +264,8 @@ typedef struct cco_window_options {
   uint32_t wait_for_memory_ms; /* how long to wait, within timeout_ms, for memory that others have,
                                   the same on every rank; 0: not at all */
   uint32_t reserved;           /* zero */
+  uint64_t keep_ms;         /* for how long its memory is kept once nobody uses it, up to 30 days,
+                               the same on every rank; 0: not at all */
 } cco_window_options;
 
 /* Makes a window: a range of the group's symmetric heap, at the same offset on every rank.
@@ -276,10 +278,20 @@ typedef struct cco_window_options {
  * ranks on that GPU see CCO_CONDITION_MEMORY_PRESSURE (cco_group_get_conditions()). What a lease or
  * a quota refuses, and what the GPU could never hold, does not wait.
  *
- * CCO_INVALID_ARGUMENT    size 0 or over the slot, a bad alignment, or ranks disagree
- * CCO_ALREADY_EXISTS      the group has a window of that name
- * CCO_RESOURCE_EXHAUSTED  as above, and no memory in time: what was asked and is free, the place in
- *                         the queue, and who has how much */
+ * With keep_ms the window outlives its users, however they end: `keep_ms` long after every rank has
+ * destroyed it, has left, or has died and its process has exited, a group of the same name, user
+ * and devices by rank that makes a window of this name and size, with keep_ms, gets it with its
+ * contents, at the same offset if that is free; cco_window_get_info() tells. What a rank that died
+ * was writing is as it left it. Its memory is its own (rounded up to the granularity), and counts
+ * as this user's all the time: `ccoctl kept` lists such windows, `ccoctl evict` frees them.
+ *
+ * CCO_INVALID_ARGUMENT     size 0 or over the slot, a bad alignment, ranks disagree, or keep_ms
+ *                          without a name of window and group, or over 30 days
+ * CCO_FAILED_PRECONDITION  with keep_ms: a window of that name is kept with another size, or on
+ *                          other devices
+ * CCO_ALREADY_EXISTS       the group has a window of that name
+ * CCO_RESOURCE_EXHAUSTED   as above, and no memory in time: what was asked and is free, the place
+ *                          in the queue, and who has how much */
 CCO_API cco_status cco_window_create(cco_group* group, const char* name,
                                      const cco_window_options* options, cco_window** window);
 
@@ -292,9 +304,9 @@ typedef struct cco_external_memory {
 
 /* Makes a window of memory that each rank already has; offsets and sizes of the allocations may
  * differ between ranks. Collective as cco_window_create();
- * options->alignment_bytes is ignored. Nothing is copied, and the memory lives until the last user
- * has gone. Where the ranks' offsets are not equal modulo the allocation granularity, the window
- * has stride_4g 0 and is reached by table only.
+ * options->alignment_bytes is ignored, and keep_ms must be 0. Nothing is copied, and the memory
+ * lives until the last user has gone. Where the ranks' offsets are not equal modulo the allocation
+ * granularity, the window has stride_4g 0 and is reached by table only.
  *
  * CCO_INVALID_ARGUMENT  not memory of this driver, too small, offset + size overflows or is out of
  *                       range */
@@ -302,7 +314,8 @@ CCO_API cco_status cco_window_register(cco_group* group, const char* name,
                                        const cco_window_options* options,
                                        const cco_external_memory* memory, cco_window** window);
 
-/* Gives up this rank's use. Local. The range is reused when all ranks have.
+/* Gives up this rank's use. Local. The range is reused when all ranks have; a window with keep_ms
+ * is unmapped, and kept when all have.
  *
  * Kernels that use the window must have ended: synchronise their streams. So must what they posted
  * by SDMA or GDA, which outlives a kernel: let kernels end with quiet() or flush(). An operation of
@@ -310,6 +323,16 @@ CCO_API cco_status cco_window_register(cco_group* group, const char* name,
  * kFailed, and cco_comm_check() says which operation it was. An engine that checks nothing (SDMA
  * "user-queue") writes into whatever the range serves then, or faults. */
 CCO_API void cco_window_destroy(cco_window* window);
+
+typedef struct cco_window_info {
+  uint32_t struct_size; /* in: sizeof(cco_window_info) of the caller */
+  uint32_t is_found;    /* 1: it was kept, and its contents are those of its last use; else 0 */
+  uint64_t window_id;   /* as `ccoctl windows` shows it */
+  uint64_t generation;
+  uint64_t size_bytes;
+  uint64_t offset; /* in every rank's slot; of external memory: in rank 0's */
+} cco_window_info;
+CCO_API cco_status cco_window_get_info(cco_window* window, cco_window_info* info);
 
 /* For kernels, by value; valid until cco_window_destroy(). */
 CCO_API cco_status cco_window_get_device(cco_window* window, cco_window_device* device);

@@ -160,6 +160,7 @@ class Window {
     uint64_t alignment_bytes = 0;     ///< A power of two; 0: 256.
     uint32_t timeout_ms = 0;          ///< 0: one minute.
     uint32_t wait_for_memory_ms = 0;  ///< That others have; 0: not at all.
+    uint64_t keep_ms = 0;          ///< How long it is kept once nobody uses it; 0: not at all.
   };
 
   /// Collective. With a null or empty name matched by order.
@@ -191,6 +192,10 @@ class Window {
     return status;
   }
 
+  [[nodiscard]] cco_status get_info(cco_window_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_window_get_info(get(), info);
+  }
   /// For kernels, by value; valid while this window is.
   [[nodiscard]] cco_status get_device(cco_window_device* device) const {
     return cco_window_get_device(get(), device);
@@ -215,7 +220,7 @@ class Window {
  private:
   static cco_window_options raw_options(const Options& options) {
     return {sizeof(cco_window_options), options.timeout_ms,         options.size_bytes,
-            options.alignment_bytes,    options.wait_for_memory_ms, 0};
+            options.alignment_bytes,    options.wait_for_memory_ms, 0, options.keep_ms};
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;

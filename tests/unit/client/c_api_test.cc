@@ -171,7 +171,7 @@ TEST_F(CApi, SequencesAdvanceOnSuccessOnly) {
 //         needs to know.
 TEST_F(CApi, DestroyInAnyOrder) {
   attach_and_join();
-  const cco_window_options options{sizeof options, 0, 64, 0, 0, 0};
+  const cco_window_options options{sizeof options, 0, 64, 0, 0, 0, 0};
   cco_window* first = nullptr;
   cco_window* second = nullptr;
   ASSERT_EQ(cco_window_create(group_.get(), "a", &options, &first), CCO_OK);

@@ -94,6 +94,15 @@ void Checker::check_slabs() {
       }
     }
   }
+  for (const auto& [id, kept] : broker_.kept_windows().all()) {
+    for (const SlabId slab : kept.slabs) {
+      ++owners[slab];
+      const auto found = broker_.slabs().all().find(slab);
+      expect(found != broker_.slabs().all().end() && found->second.state == SlabState::kKept &&
+                 found->second.tenant == kept.tenant,
+             "a kept window's slab is not kept, or another tenant's");
+    }
+  }
   std::set<uint64_t> inodes = pool_.unsettled();
   for (const auto& [id, slab] : broker_.slabs().all()) {
     expect(owners[id] == 1, absl::StrCat("a slab has ", owners[id], " owners"));
@@ -160,7 +169,7 @@ void Checker::check_heap(const Group& group) {
     }
     ranges[0].emplace_back(window.descriptor_offset,
                            window.descriptor_offset + group.descriptor_bytes());
-    expect(std::count(window.users.begin(), window.users.end(), true) > 0,
+    expect(window.is_used() || (window.keep.count() != 0 && group.is_touched_by_lost()),
            "a window that nobody uses is there");
     for (uint32_t rank = 0; rank < group.size(); ++rank) {
       expect(!window.users[rank] || group.ranks[rank].state == MemberState::kLive,

@@ -19,6 +19,7 @@ struct Names {
   SessionId session{4999};
   GroupId group{6999};
   WindowId window{7999};
+  WindowId kept{7998};
   uint64_t generation = 8999;
   uint64_t tenant = 0;
   std::string name = "zork";
@@ -48,6 +49,12 @@ struct World {
     const WindowResult window = **f.create(owner, f.window(theirs.group, 0, 4096));
     theirs.window = window.window;
     theirs.generation = window.generation;
+    WindowRequest keep = f.window(theirs.group, 0, 4096, "kept");
+    keep.keep = Milliseconds(1000);
+    const WindowResult kept = **f.create(owner, keep);
+    f.broker.destroy_window(f.session(owner), theirs.group, 0, kept.window, kept.generation)
+        .IgnoreError();
+    theirs.kept = kept.window;
     theirs.forming = "quuxes";
     f.join(owner, 0, 2, theirs.forming);
     theirs.unique_id = "an id of quux, 16";
@@ -209,6 +216,16 @@ std::vector<Call> window_calls() {
          request.set_page_token(absl::StrCat(number(n.window)));
          return text(render_windows(request, w.f.broker, w.f.session(id)));
        }},
+      {"ListKept",
+       [](World& w, SessionId id, const Names& n) {
+         v1::ListKeptRequest request;
+         request.set_page_token(absl::StrCat(number(n.kept) - 1));
+         return text(render_kept(request, w.f.broker, w.f.session(id)));
+       }},
+      {"EvictKept",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.evict_kept(w.f.session(id), n.kept));
+       }},
   };
 }
 
@@ -268,6 +285,7 @@ std::string without(const Names& names, const std::string& answer) {
   return absl::StrReplaceAll(answer, {{absl::StrCat(number(names.session)), "SESSION"},
                                       {absl::StrCat(number(names.group)), "GROUP"},
                                       {absl::StrCat(number(names.window)), "WINDOW"},
+                                      {absl::StrCat(number(names.kept)), "KEPT"},
                                       {absl::StrCat(names.generation), "GENERATION"},
                                       {absl::StrCat(names.tenant), "TENANT"},
                                       {absl::StrCat(names.lease), "LEASE"},
@@ -281,6 +299,7 @@ std::string ownership(World& w) {
   v1::ListWindowsRequest windows;
   return absl::StrCat(list_groups(w, w.owner),
                       text(render_windows(windows, w.f.broker, w.f.session(w.owner))),
+                      text(render_kept({}, w.f.broker, w.f.session(w.owner))),
                       text(w.f.broker.desk().redeem(w.owner, w.theirs.ticket)),
                       text(w.f.broker.desk().claim_offer(w.owner, w.theirs.offer)),
                       text(w.f.broker.authenticate(w.theirs.token, w.f.session(w.owner).who)));

@@ -86,7 +86,8 @@ class RecorderTest : public Test {
     return *made;
   }
   WindowResult window(Node& node, const std::vector<SessionId>& members, GroupId group,
-                      const std::string& name, Placement placement, uint64_t size_bytes) {
+                      const std::string& name, Placement placement, uint64_t size_bytes,
+                      Milliseconds keep = {}) {
     WindowResult made;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       WindowRequest request;
@@ -95,6 +96,7 @@ class RecorderTest : public Test {
       request.name = name;
       request.size_bytes = size_bytes;
       request.placement = placement;
+      request.keep = keep;
       if (placement == Placement::kExternal) {
         const GpuMemory memory = *driver->allocate(0, 1 << 20, MemoryKind::kData);
         request.allocation_bytes = 1 << 20;
@@ -302,6 +304,102 @@ TEST_F(RecorderTest, LeasesGoOn) {
   EXPECT_EQ(ledger.free_bytes(0), kAll);
   EXPECT_EQ(store.count(RecordKind::kLease), 0u);
   EXPECT_GT(number(lease(node, {{}, kBytes, 1000, "", ""}).id), number(idle.id));
+// Goal    a kept window outlives the daemon: one in use, one that waits for a process's end, and
+// one
+//         that nobody uses, which runs out at the same time as if nothing had been.
+TEST_F(RecorderTest, KeptWindowsStay) {
+  constexpr Milliseconds kKeep{10000};
+  std::vector<SessionId> members;
+  GroupId group{};
+  WindowResult unused;
+  std::vector<SlabId> slabs;
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
+    group = form(*node, members);
+    window(*node, members, group, "used", Placement::kHeap, 5000, kKeep);
+    unused = window(*node, members, group, "unused", Placement::kHeap, 5000, kKeep);
+    slabs = node->broker.groups().at(group)->slabs.at(unused.slab_index).ids;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(node->broker
+                      .destroy_window(*node->broker.session(members[rank]), group, rank,
+                                      unused.window, unused.generation)
+                      .ok());
+    }
+    for (const SessionId id : members) node->broker.close_session(id);
+    node->round();
+  }
+  EXPECT_EQ(store.count(RecordKind::kKeptWindow), 1u);
+  EXPECT_EQ(store.count(RecordKind::kWindow), 1u) << "processes may still write";
+  const auto before = store.records;
+  {
+    const auto node = start();
+    EXPECT_EQ(store.records, before);
+    const KeptWindow* kept = node->broker.kept_windows().find(unused.window);
+    ASSERT_NE(kept, nullptr);
+    EXPECT_EQ(encode(*kept), (before.at({RecordKind::kKeptWindow, record_key(unused.window)})));
+    EXPECT_EQ(kept->slabs, slabs);
+    EXPECT_EQ(node->broker.slabs().usage(0).kept_bytes, 64u * 1024);
+    for (const SessionId id : members) node->broker.process_exited(id);
+    node->executor.advance(kKeep / 2);
+    node->round();
+    EXPECT_EQ(store.count(RecordKind::kKeptWindow), 2u);
+    EXPECT_EQ(store.count(RecordKind::kGroup), 0u);
+  }
+  const auto node = start();
+  EXPECT_EQ(node->broker.kept_windows().all().size(), 2u);
+  node->executor.advance(kKeep - Milliseconds(1));  // Its clock starts at zero, too.
+  EXPECT_EQ(node->broker.kept_windows().all().size(), 2u);
+  node->executor.advance(Milliseconds(1));
+  node->round();
+  EXPECT_EQ(store.count(RecordKind::kKeptWindow), 0u);
+  EXPECT_EQ(store.count(RecordKind::kSlab), 0u);
+  EXPECT_TRUE(vault.fds.empty());
+}
+
+// Goal    a kept window that has lost a part of its memory ends, and that is said; two tenants'
+//         windows of one name are one's, when a configuration makes them one: the later stays.
+TEST_F(RecorderTest, KeptWindowsThatCannotStay) {
+  SlabId first{};
+  {
+    const auto node = start();
+    for (const uint32_t uid : {1000u, 1001u}) {
+      std::vector<SessionId> members;
+      for (int64_t pid = 1; pid <= 2; ++pid) {
+        members.push_back(
+            node->broker.open_session({uid, uid, pid + uid, false}, Node::memfd("p"))->session);
+      }
+      const GroupId group = form(*node, members);
+      window(*node, members, group, "w", Placement::kHeap, 5000, Milliseconds(1000));
+      for (const SessionId id : members) node->broker.process_exited(id);
+    }
+    node->round();
+    ASSERT_EQ(node->broker.kept_windows().all().size(), 2u);
+    first = node->broker.kept_windows().all().begin()->second.slabs[1];
+  }
+  const auto records = store.records;
+  std::map<std::string, UniqueFd> copies = *vault.take_over();
+  {
+    Tenant team;
+    team.name = "team";
+    team.uids = {1000, 1001};
+    BrokerOptions options = Fixture::small_options();
+    options.tenants = Tenants({team}, {});
+    const auto node = start(options);
+    ASSERT_EQ(node->broker.kept_windows().all().size(), 1u);
+    EXPECT_EQ(node->broker.kept_windows().all().begin()->second.owner.uid, 1001u);
+    EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
+    EXPECT_EQ(vault.fds.size(), 2u);
+  }
+  store.records = records;
+  vault.fds = std::move(copies);
+  vault.fds.erase(vault_name(first));
+  const auto node = start();
+  EXPECT_EQ(node->losses.size(), 2u);  // The slab, and the window.
+  ASSERT_EQ(node->broker.kept_windows().all().size(), 1u);
+  EXPECT_EQ(store.count(RecordKind::kKeptWindow), 1u);
+  EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
+  EXPECT_EQ(vault.fds.size(), 2u);
 }
 
 // Goal    a session comes back with its token, and as the same process alone.
@@ -373,8 +471,9 @@ TEST_F(RecorderTest, NothingIsLeftOfTheDead) {
   for (const SessionId id : members) node->broker.process_exited(id);
   node->round();
   EXPECT_TRUE(vault.fds.empty());
-  for (const RecordKind kind : {RecordKind::kSession, RecordKind::kGroup, RecordKind::kRank,
-                                RecordKind::kWindow, RecordKind::kSlab, RecordKind::kAnswer}) {
+  for (const RecordKind kind :
+       {RecordKind::kSession, RecordKind::kGroup, RecordKind::kRank, RecordKind::kWindow,
+        RecordKind::kSlab, RecordKind::kAnswer, RecordKind::kKeptWindow}) {
     EXPECT_EQ(store.count(kind), 0u) << static_cast<int>(kind);
   }
   EXPECT_EQ(store.count(RecordKind::kDaemon), 1u);
@@ -505,6 +604,14 @@ TEST_F(RecorderTest, ContradictionsAreRefused) {
     const GroupId group = form(*node, members);
     window(*node, members, group, "w", Placement::kHeap, 5000);
     lease(*node, {{}, 1 << 20, 1000, "", ""});
+    const WindowResult kept =
+        window(*node, members, group, "kept", Placement::kHeap, 5000, Milliseconds(1));
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(node->broker
+                      .destroy_window(*node->broker.session(members[rank]), group, rank,
+                                      kept.window, kept.generation)
+                      .ok());
+    }
     node->round();
   }
   const auto whole = store.records;
@@ -529,6 +636,7 @@ TEST_F(RecorderTest, ContradictionsAreRefused) {
     }
   }
   EXPECT_GE(refused, 15);
+  EXPECT_GE(refused, 19);
 }
 
 // Goal    a state of another driver is refused, and not touched.

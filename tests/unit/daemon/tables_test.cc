@@ -65,12 +65,15 @@ TEST(RangeAllocatorDeathTest, DoubleReleaseIsABrokenPromise) {
 
 // Goal    the table of slab states is the one that slab_table.h prints.
 TEST(SlabState, IsTheTableInTheHeader) {
-  for (bool others : {false, true}) {
-    EXPECT_EQ(slab_state(OwnerState::kLive, others), SlabState::kLive);
-    EXPECT_EQ(slab_state(OwnerState::kLost, others), SlabState::kQuarantined);
+  for (const bool is_kept : {false, true}) {
+    for (const bool others : {false, true}) {
+      EXPECT_EQ(slab_state(OwnerState::kLive, others, is_kept), SlabState::kLive);
+      EXPECT_EQ(slab_state(OwnerState::kLost, others, is_kept), SlabState::kQuarantined);
+    }
+    EXPECT_EQ(slab_state(OwnerState::kGone, true, is_kept), SlabState::kHeld);
   }
-  EXPECT_EQ(slab_state(OwnerState::kGone, true), SlabState::kHeld);
-  EXPECT_EQ(slab_state(OwnerState::kGone, false), SlabState::kFreed);
+  EXPECT_EQ(slab_state(OwnerState::kGone, false, false), SlabState::kFreed);
+  EXPECT_EQ(slab_state(OwnerState::kGone, false, true), SlabState::kKept);
 }
 
 // Goal    a ticket works once, for its session, in its time.

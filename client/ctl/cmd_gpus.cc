@@ -44,7 +44,8 @@ absl::StatusOr<int> run(const Settings& settings) {
                gpu.arch(), human_bytes(gpu.total_bytes()), human_bytes(gpu.limit_bytes()),
                absl::StrCat(gpu.slab_count()), human_bytes(gpu.slab_bytes()),
                human_bytes(gpu.reserved_bytes()), human_bytes(gpu.quarantined_bytes()),
-               human_bytes(gpu.held_bytes()), human_bytes(gpu.kept_bytes()), waiting_for(gpu), state_of(gpu)});
+               human_bytes(gpu.held_bytes()), human_bytes(gpu.kept_bytes()), waiting_for(gpu),
+               state_of(gpu)});
   }
   print(table.text());
   return kExitOk;

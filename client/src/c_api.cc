@@ -277,6 +277,28 @@ cco_status cco_group_create(cco_client* client, const cco_group_options* options
   });
 }
 
+cco_status cco_group_shrink(cco_group* group, const cco_shrink_options* options,
+                            cco_group** survivors) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(survivors, "survivors"));
+    cco_shrink_options known{};
+    if (options != nullptr) {
+      CCO_ASSIGN_OR_RETURN(known, read_struct(options, "options"));
+    }
+    CCO_ASSIGN_OR_RETURN(const std::chrono::milliseconds timeout,
+                         Client::collective_timeout(known.timeout_ms));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> made, Group::shrink(*found, timeout));
+    CCO_ASSIGN_OR_RETURN(
+        const HandleTable::Replaced replaced,
+        table().replace(HandleKind::kGroup, token_of(group), std::move(made),
+                        "the group has been shrunk: its live ranks go on in the group that "
+                        "cco_group_shrink() gave. Destroy this handle, and use that one"));
+    *survivors = reinterpret_cast<cco_group*>(replaced.token);
+    return absl::OkStatus();
+  });
+}
+
 void cco_group_destroy(cco_group* group) {
   destroy(group, [](Group&) {});
 }
@@ -353,6 +375,17 @@ cco_status cco_window_register(cco_group* group, const char* name,
     CCO_RETURN_IF_ERROR(add_external(known, &spec));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> made, Window::create(std::move(found), spec));
     return publish(std::move(made), token_of(group), window);
+  });
+}
+
+cco_status cco_window_open(cco_group* group, const char* name, cco_window** window) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(window, "window"));
+    CCO_RETURN_IF_ERROR(require(name, "name"));
+    CCO_ASSIGN_OR_RETURN(std::string checked, checked_name(name, "window"));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Group> found, find(group));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Window> opened, Window::open(std::move(found), checked));
+    return publish(std::move(opened), token_of(group), window);
   });
 }
 

@@ -17,19 +17,19 @@ using Stub = v1::MemdService::Stub;
 
 constexpr size_t kMostProblemBytes = 1024;  // What the daemon takes.
 
-absl::Status check_answer(const v1::JoinGroupResponse& answer, const Group::Options& asked) {
-  const bool sound =
-      answer.members_size() == static_cast<int>(asked.size) && answer.lsa_size() >= 1 &&
-      answer.lsa_size() <= asked.size && answer.lsa_rank() < answer.lsa_size() &&
-      answer.lsa_first() <= asked.size - answer.lsa_size() &&
-      answer.lsa_first() + answer.lsa_rank() == asked.rank &&
-      answer.control_bytes() >= kSelfTestBytes && answer.control_bytes() <= answer.slot_bytes();
+absl::Status check_answer(const v1::JoinGroupResponse& answer, uint32_t rank, uint32_t size) {
+  const bool sound = answer.members_size() == static_cast<int>(size) && answer.lsa_size() >= 1 &&
+                     answer.lsa_size() <= size && answer.lsa_rank() < answer.lsa_size() &&
+                     answer.lsa_first() <= size - answer.lsa_size() &&
+                     answer.lsa_first() + answer.lsa_rank() == rank &&
+                     answer.control_bytes() >= kSelfTestBytes &&
+                     answer.control_bytes() <= answer.slot_bytes();
   if (sound) return absl::OkStatus();
   return absl::InternalError(absl::StrFormat(
-      "cco-memd answered JoinGroup(rank %d of %d) with %d members, LSA rank %d of %d from %d, "
+      "cco-memd answered rank %d of a group of %d with %d members, LSA rank %d of %d from %d, "
       "control region %d of slot %d bytes: client and daemon do not match",
-      asked.rank, asked.size, answer.members_size(), answer.lsa_rank(), answer.lsa_size(),
-      answer.lsa_first(), answer.control_bytes(), answer.slot_bytes()));
+      rank, size, answer.members_size(), answer.lsa_rank(), answer.lsa_size(), answer.lsa_first(),
+      answer.control_bytes(), answer.slot_bytes()));
 }
 
 }  // namespace
@@ -59,17 +59,43 @@ absl::Status Group::join(const Options& options) {
   v1::JoinGroupResponse answer;
   CCO_RETURN_IF_ERROR(
       client_->call_collective(&Stub::JoinGroup, std::move(request), &answer, options.timeout));
+  return take(answer, options.rank, options.size);
+}
+
+absl::Status Group::take(const v1::JoinGroupResponse& answer, uint32_t rank, uint32_t size) {
   topology_ = {.group_id = answer.group_id(),
                .generation = answer.generation(),
-               .rank = options.rank,
-               .size = options.size,
+               .rank = rank,
+               .size = size,
                .lsa_rank = answer.lsa_rank(),
                .lsa_size = answer.lsa_size(),
                .lsa_first = answer.lsa_first(),
                .slot_bytes = answer.slot_bytes(),
                .control_bytes = answer.control_bytes()};
   for (const v1::Member& member : answer.members()) gpu_uuids_.push_back(member.gpu_uuid());
-  return check_answer(answer, options);
+  return check_answer(answer, rank, size);
+}
+
+absl::StatusOr<std::shared_ptr<Group>> Group::shrink(Group& old,
+                                                     std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
+  CCO_ASSIGN_OR_RETURN(const Gate::Pass turn, old.take_turn());
+  const Topology& last = old.successor_ == nullptr ? old.topology_ : old.successor_->topology_;
+  std::shared_ptr<Group> group(new Group(old.client_, old.device_));
+  CCO_ASSIGN_OR_RETURN(group->context_, group->client_->driver().open(group->device_));
+  v1::ShrinkGroupRequest request;
+  request.set_group_id(last.group_id);
+  request.set_rank(last.rank);
+  v1::ShrinkGroupResponse answer;
+  CCO_RETURN_IF_ERROR(group->client_->call_collective(&Stub::ShrinkGroup, std::move(request),
+                                                      &answer, deadline.left()));
+  CCO_RETURN_IF_ERROR(group->take(answer.group(), answer.rank(),
+                                  static_cast<uint32_t>(answer.group().members_size())));
+  old.successor_ = group;
+  CCO_RETURN_IF_ERROR(group->map_control());
+  CCO_RETURN_IF_ERROR(run_self_test(*group, deadline));
+  old.successor_.reset();
+  return group;
 }
 
 absl::Status Group::map_control() {

@@ -52,6 +52,12 @@ class Group {
   static absl::StatusOr<std::shared_ptr<Group>> create(std::shared_ptr<Client> client,
                                                        const Options& options);
 
+  /// The ranks that are live go on in a new group, with the same memory. Collective over them. On
+  /// success this one has been left, and can only be destroyed. On an error it can be tried again,
+  /// even if the daemon had made the next group: then that one is shrunk.
+  static absl::StatusOr<std::shared_ptr<Group>> shrink(Group& old,
+                                                       std::chrono::milliseconds timeout);
+
   /// Unmaps everything, then tells the daemon.
   ~Group();
 
@@ -98,6 +104,8 @@ class Group {
  private:
   Group(std::shared_ptr<Client> client, int device) : client_(std::move(client)), device_(device) {}
   absl::Status join(const Options& options);
+  /// What the daemon says of the group that this rank is in now.
+  absl::Status take(const v1::JoinGroupResponse& answer, uint32_t rank, uint32_t size);
   absl::Status map_control();
   /// Inside map_gate_: asks for tickets and redeems them. With slab 0 comes the notice page.
   absl::Status fetch_slab(uint32_t slab_index);
@@ -116,6 +124,9 @@ class Group {
   Gate turn_gate_;
   uint64_t barrier_count_ = 0;
   uint64_t unnamed_count_ = 0;
+  // Made by the daemon in a shrink() that failed here afterwards; used in turn only. Co-owned by
+  // calls in progress.
+  std::shared_ptr<Group> successor_;
 };
 
 }  // namespace cco::client

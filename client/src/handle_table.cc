@@ -38,14 +38,33 @@ HandleTable::HandleTable(uint64_t pattern)
 absl::StatusOr<uint64_t> HandleTable::add(HandleKind kind, std::shared_ptr<void> object,
                                           uint64_t parent) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (parent != 0 && entries_.count(parent) == 0) {
+  const auto found = entries_.find(parent);
+  if (parent != 0 && (found == entries_.end() || !found->second.void_because.empty())) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the %s was destroyed by another thread during this call", name_of(parent & kKindMask)));
   }
+  return insert(kind, std::move(object), parent);
+}
+
+uint64_t HandleTable::insert(HandleKind kind, std::shared_ptr<void> object, uint64_t parent) {
   const uint64_t token =
       pattern_ | (++last_count_ & kCountMask) << kKindBits | static_cast<uint64_t>(kind);
-  entries_.emplace(token, Entry{std::move(object), parent});
+  entries_.emplace(token, Entry{std::move(object), parent, ""});
   return token;
+}
+
+absl::StatusOr<HandleTable::Replaced> HandleTable::replace(HandleKind kind, uint64_t token,
+                                                           std::shared_ptr<void> object,
+                                                           const std::string& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = entries_.find(token);
+  if (found == entries_.end() || !found->second.void_because.empty()) return refuse(kind, token);
+  const uint64_t parent = found->second.parent;
+  Replaced replaced;
+  take(token, &replaced.objects);
+  entries_.emplace(token, Entry{nullptr, parent, why});
+  replaced.token = insert(kind, std::move(object), parent);
+  return replaced;
 }
 
 absl::StatusOr<std::shared_ptr<void>> HandleTable::find(HandleKind kind, uint64_t token) const {
@@ -53,6 +72,9 @@ absl::StatusOr<std::shared_ptr<void>> HandleTable::find(HandleKind kind, uint64_
   const auto found = entries_.find(token);
   if (found == entries_.end() || (token & kKindMask) != static_cast<uint64_t>(kind)) {
     return refuse(kind, token);
+  }
+  if (!found->second.void_because.empty()) {
+    return absl::FailedPreconditionError(found->second.void_because);
   }
   return found->second.object;
 }
@@ -93,7 +115,7 @@ void HandleTable::take(uint64_t token, std::vector<std::shared_ptr<void>>* objec
     if (entry.parent == token) children.push_back(child);
   }
   for (const uint64_t child : children) take(child, objects);
-  objects->push_back(std::move(object));
+  if (object != nullptr) objects->push_back(std::move(object));
 }
 
 }  // namespace cco::client

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -36,11 +37,25 @@ class HandleTable {
   std::vector<std::shared_ptr<void>> remove(HandleKind kind, uint64_t token)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  struct Replaced {
+    uint64_t token = 0;
+    std::vector<std::shared_ptr<void>> objects;
+  };
+  /// A handle for `object`, with the parent that `token` has. `token` can only be removed from now
+  /// on: find() gives FAILED_PRECONDITION and `why`. Returns the objects that it and everything
+  /// below it had. INVALID_ARGUMENT as of find().
+  absl::StatusOr<Replaced> replace(HandleKind kind, uint64_t token, std::shared_ptr<void> object,
+                                   const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   struct Entry {
     std::shared_ptr<void> object;
     uint64_t parent = 0;
+    std::string void_because;  // Then there is no object.
   };
+
+  uint64_t insert(HandleKind kind, std::shared_ptr<void> object, uint64_t parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status refuse(HandleKind kind, uint64_t token) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take(uint64_t token, std::vector<std::shared_ptr<void>>* objects)

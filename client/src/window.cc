@@ -85,15 +85,30 @@ absl::StatusOr<std::shared_ptr<Window>> Window::create_in_turn(std::shared_ptr<G
 absl::StatusOr<std::shared_ptr<Window>> Window::build(std::shared_ptr<Group> group,
                                                       const WindowSpec& spec,
                                                       const v1::CreateWindowResponse& answer) {
-  std::shared_ptr<Window> window(new Window(std::move(group)));
-  window->window_id_ = answer.window_id();
-  window->offset_ = answer.offset();
-  window->is_found_ = answer.found();
-  window->device_.generation = answer.generation();
+  std::shared_ptr<Window> window(new Window(std::move(group), answer));
   absl::Status placed = window->place(spec, answer);
   if (placed.ok()) return window;
   window->give_up();
   return placed;
+}
+
+absl::StatusOr<std::shared_ptr<Window>> Window::open(std::shared_ptr<Group> group,
+                                                     const std::string& name) {
+  v1::OpenWindowRequest request;
+  request.set_group_id(group->topology().group_id);
+  request.set_rank(group->topology().rank);
+  request.set_name(name);
+  v1::OpenWindowResponse answer;
+  Connection& connection = group->client().connection();
+  CCO_RETURN_IF_ERROR(connection.call(&Stub::OpenWindow, request, &answer, connection.timeout()));
+  WindowSpec spec;
+  spec.name = name;
+  spec.size_bytes = answer.size_bytes();
+  spec.keep_ms = answer.keep_ms();
+  std::shared_ptr<Window> window(new Window(std::move(group), answer.window()));
+  // Not given up if that fails: it may be what another handle stands for.
+  CCO_RETURN_IF_ERROR(window->place(spec, answer.window()));
+  return window;
 }
 
 absl::Status Window::place(const WindowSpec& spec, const v1::CreateWindowResponse& answer) {

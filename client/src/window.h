@@ -38,6 +38,11 @@ class Window {
                                                                 const Gate::Pass& turn,
                                                                 const WindowSpec& spec);
 
+  /// One that came along when the group was shrunk. Local. NOT_FOUND: none of that name did.
+  /// ALREADY_EXISTS: this rank has opened it.
+  static absl::StatusOr<std::shared_ptr<Window>> open(std::shared_ptr<Group> group,
+                                                      const std::string& name);
+
   /// Tells the daemon that this rank has no more use for it. Not needed when the group ends too.
   void give_up();
 
@@ -55,7 +60,13 @@ class Window {
   absl::StatusOr<uint64_t> address(uint32_t lsa_rank, uint64_t offset) const;
 
  private:
-  explicit Window(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  Window(std::shared_ptr<Group> group, const v1::CreateWindowResponse& answer)
+      : group_(std::move(group)),
+        window_id_(answer.window_id()),
+        offset_(answer.offset()),
+        is_found_(answer.found()) {
+    device_.generation = answer.generation();
+  }
   /// From the daemon's answer: maps what is not mapped yet. The window is given up if that fails.
   static absl::StatusOr<std::shared_ptr<Window>> build(std::shared_ptr<Group> group,
                                                        const WindowSpec& spec,
@@ -65,9 +76,9 @@ class Window {
 
   const std::shared_ptr<Group>
       group_;  // Co-owned by its windows, so that calls in progress end well.
-  uint64_t window_id_ = 0;
-  uint64_t offset_ = 0;
-  bool is_found_ = false;
+  const uint64_t window_id_;
+  const uint64_t offset_;
+  const bool is_found_;
   std::optional<uint32_t>
       own_slab_;  // External memory, or to be kept: mapped for this window alone.
   cco_window_device device_{};

@@ -21,8 +21,8 @@
 #include "daemon/core/changes.h"
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
-#include "daemon/core/lease_table.h"
 #include "daemon/core/kept_windows.h"
+#include "daemon/core/lease_table.h"
 #include "daemon/core/limits.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/slab_table.h"
@@ -59,6 +59,7 @@ struct BrokerState {
   std::map<SlabId, SlabTable::Slab> slabs;
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<Lease> leases;
+  std::vector<KeptWindow> kept_windows;
 };
 
 struct LeaseRequest {
@@ -67,7 +68,6 @@ struct LeaseRequest {
   uint64_t ttl_ms = 0;
   std::string tenant;  // Name; empty: it serves any.
   std::string cgroup;  // Empty: it serves whoever has the token.
-  std::vector<KeptWindow> kept_windows;
 };
 
 class Broker {
@@ -114,6 +114,8 @@ class Broker {
 
   // Groups.
   void join(Session& session, JoinRequest request, Reply<JoinResult> reply);
+  /// The live ranks go on in a new group; see memd.proto.
+  void shrink(Session& session, ShrinkRequest request, Reply<ShrinkResult> reply);
   absl::Status leave(Session& session, GroupId group, uint32_t rank);
   absl::Status abort(Session& session, GroupId group, uint32_t rank);
   void barrier(Session& session, BarrierRequest request, Reply<BarrierResult> reply);
@@ -126,6 +128,14 @@ class Broker {
   void create_window(Session& session, WindowRequest request, Reply<WindowResult> reply);
   absl::Status destroy_window(Session& session, GroupId group, uint32_t rank, WindowId window,
                               uint64_t generation);
+  struct OpenedWindow {
+    WindowResult window;
+    uint64_t size_bytes;
+    Milliseconds keep;
+  };
+  /// A named window of the heap that the rank has not given up.
+  absl::StatusOr<OpenedWindow> open_window(Session& session, GroupId group, uint32_t rank,
+                                           const std::string& name);
   struct SlabTicket {
     std::string ticket;
     uint64_t size_bytes;
@@ -203,6 +213,23 @@ class Broker {
   void finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
                       absl::StatusOr<std::vector<SlabId>> control);
   absl::StatusOr<std::unique_ptr<Group>> make_group(const Forming& forming);
+
+  /// What every member of a group that is complete is told.
+  JoinResult join_result(const Group& group) const;
+  static SlabSet control_set(std::vector<SlabId> ids, uint64_t control_bytes);
+
+  void shrink_if_complete(Group& group);
+  void excuse_from_shrink(Group& group, uint32_t rank);
+  void finish_shrink(GroupId id, const std::vector<uint32_t>& survivors,
+                     absl::StatusOr<std::vector<SlabId>> control);
+  void end_shrink(Group& group, const absl::Status& status);
+  /// The new group, with slabs and windows that are still the old one's.
+  absl::StatusOr<std::unique_ptr<Group>> make_survivors(const Group& old,
+                                                        const std::vector<uint32_t>& survivors,
+                                                        std::vector<SlabId> control);
+  absl::Status bring_windows(const Group& old, const std::vector<uint32_t>& survivors,
+                             Group* group);
+  void hand_over(Group& old, const std::vector<uint32_t>& survivors, Group& group);
 
   void restore_slabs(BrokerState* state);
   void restore_lease(Lease lease);

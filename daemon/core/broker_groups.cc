@@ -263,24 +263,13 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
   for (Rank& rank : group->ranks) {
     if (pressed_.count(rank.gpu) != 0) tell_pressure(rank);
   }
-  const uint64_t control_bytes = group->heap.control_bytes();
-  SlabSet set{*std::move(control),
-              std::vector<uint64_t>(group->size(), 0),
-              std::vector<uint64_t>(group->size(), control_bytes),
-              false,
-              0,
-              0};
-  group->slabs.emplace(group->next_slab_index++, std::move(set));
+  group->slabs.emplace(group->next_slab_index++,
+                       control_set(*std::move(control), group->heap.control_bytes()));
   const uint32_t asked_lsa_size = call->args(0).lsa_size;
   group->lsa_size = asked_lsa_size == 0 ? group->size() : asked_lsa_size;
-  JoinResult result{
-      group->id, group->generation, group->heap.slot_bytes(), control_bytes, group->lsa_size, {},
-      {}};
+  const JoinResult result = join_result(*group);
   for (uint32_t rank = 0; rank < group->size(); ++rank) {
-    const Rank& member = group->ranks[rank];
-    result.gpu_uuids.push_back(slabs_.gpus()[member.gpu].uuid);
-    result.pids.push_back(member.who.pid);
-    sessions_.find(member.session)->ranks.emplace(group->id, rank);
+    sessions_.find(group->ranks[rank].session)->ranks.emplace(group->id, rank);
     changes_.ranks.emplace(group->id, rank);
   }
   journal_.record(
@@ -290,6 +279,29 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
   changes_.groups.insert(group->id);
   groups_.emplace(group->id, std::move(group));
   call->finish([&](uint32_t) { return result; });
+}
+
+JoinResult Broker::join_result(const Group& group) const {
+  JoinResult result{group.id,
+                    group.generation,
+                    group.heap.slot_bytes(),
+                    group.heap.control_bytes(),
+                    group.lsa_size,
+                    {},
+                    {}};
+  for (const Rank& member : group.ranks) {
+    result.gpu_uuids.push_back(slabs_.gpus()[member.gpu].uuid);
+    result.pids.push_back(member.who.pid);
+  }
+  return result;
+}
+
+SlabSet Broker::control_set(std::vector<SlabId> ids, uint64_t control_bytes) {
+  SlabSet set;
+  set.offsets.assign(ids.size(), 0);
+  set.sizes.assign(ids.size(), control_bytes);
+  set.ids = std::move(ids);
+  return set;
 }
 
 absl::Status Broker::leave(Session& session, GroupId id, uint32_t rank) {

@@ -88,6 +88,7 @@ void Broker::process_exited(SessionId id) {
     Group& group = *groups_.at(group_id);
     group.ranks[rank].may_map = false;
     changes_.ranks.emplace(group_id, rank);
+    excuse_from_shrink(group, rank);
     keep_unused_windows(group);
     review_slabs(group);
     retire(group);
@@ -121,6 +122,7 @@ void Broker::set_out(Group& group, uint32_t rank, MemberState state) {
                              ") or connection has ended"),
                 rank);
   }
+  excuse_from_shrink(group, rank);
   review_slabs(group);
 }
 
@@ -251,6 +253,7 @@ void Broker::stop() {
     for (auto& [key, call] : group->window_calls) call->fail(status);
     for (auto& [sequence, call] : group->barrier_calls) call->fail(status);
     end_waits(id, status);
+    if (group->shrink_call != nullptr) group->shrink_call->fail(status);
   }
 }
 

@@ -24,11 +24,21 @@ const char* placement_name(Placement placement) {
   return "";
 }
 
+WindowResult result_of(const Window& window) {
+  return {window.id,
+          window.generation,
+          window.place.offset,
+          window.place.slab_index,
+          window.descriptor_offset,
+          window.peer_offsets,
+          window.found};
+}
+
 std::string describe(const WindowRequest& request) {
   return absl::StrCat(request.size_bytes, " bytes of ", placement_name(request.placement),
                       " at alignment ", request.alignment, " with wait_for_memory_ms ",
-                      request.wait_for_memory.count(), ", to be kept for ",
-                      request.keep.count(), " ms");
+                      request.wait_for_memory.count(), ", to be kept for ", request.keep.count(),
+                      " ms");
 }
 
 }  // namespace
@@ -357,13 +367,7 @@ void Broker::finish_window(Group& group, const std::string& key, Window window) 
   const auto found = group.window_calls.find(key);
   const std::unique_ptr<WindowCall> call = std::move(found->second);
   group.window_calls.erase(found);
-  const WindowResult result{placed.id,
-                            placed.generation,
-                            placed.place.offset,
-                            placed.place.slab_index,
-                            placed.descriptor_offset,
-                            placed.peer_offsets,
-                            placed.found};
+  const WindowResult result = result_of(placed);
   call->finish([&](uint32_t) { return result; });
 }
 
@@ -396,6 +400,22 @@ void Broker::give_up(Group& group, Window& window, uint32_t rank) {
   if (window.descriptor_offset != 0)
     group.heap.release_control(window.descriptor_offset, group.descriptor_bytes());
   group.windows.erase(window.id);
+}
+
+absl::StatusOr<Broker::OpenedWindow> Broker::open_window(Session& session, GroupId group_id,
+                                                         uint32_t rank, const std::string& name) {
+  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, group_id, rank));
+  for (const auto& [id, window] : member.group->windows) {
+    if (!name.empty() && window.name == name && window.placement == Placement::kHeap &&
+        window.users[rank]) {
+      OpenedWindow opened{result_of(window), window.size_bytes, window.keep};
+      opened.window.found = true;  // Its contents are of the group that was shrunk.
+      return opened;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "rank ", rank, " of group ", number(group_id), " has no heap window '", name,
+      "': none of that name has come along, or it has been destroyed. Make it (CreateWindow)"));
 }
 
 absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t rank, WindowId id,

@@ -108,6 +108,16 @@ struct JoinResult {
   std::vector<int64_t> pids;
 };
 
+struct ShrinkRequest {
+  GroupId group{};
+  uint32_t rank = 0;
+  Milliseconds timeout{};
+};
+struct ShrinkResult {
+  JoinResult joined;
+  uint32_t rank = 0;
+};
+
 struct WindowRequest {
   GroupId group{};
   uint32_t rank = 0;
@@ -148,6 +158,7 @@ struct BarrierResult {
 
 using WindowCall = Rendezvous<WindowRequest, WindowResult>;
 using BarrierCall = Rendezvous<BarrierRequest, BarrierResult>;
+using ShrinkCall = Rendezvous<ShrinkRequest, ShrinkResult>;
 
 struct Group {
   Group(GroupId id, Heap heap) : id(id), heap(std::move(heap)) {}
@@ -170,6 +181,7 @@ struct Group {
   std::map<WindowId, Window> windows;
   std::map<std::string, std::unique_ptr<WindowCall>> window_calls;
   std::map<uint64_t, std::unique_ptr<BarrierCall>> barrier_calls;
+  std::unique_ptr<ShrinkCall> shrink_call;  // Null before the first, and after each that ended.
 
   uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
   std::vector<int> gpus() const {  // By rank.

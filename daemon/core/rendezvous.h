@@ -36,7 +36,8 @@ class Rendezvous {
       : executor_(executor),
         what_(std::move(what)),
         on_empty_(std::move(on_empty)),
-        waiters_(size) {}
+        waiters_(size),
+        excused_(size, false) {}
   ~Rendezvous() { fail(absl::CancelledError(absl::StrCat(what_, " was given up"))); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -58,6 +59,9 @@ class Rendezvous {
         executor_.call_at(now + timeout, [this, rank, timeout] { time_out(rank, timeout); });
     waiters_[rank].emplace(Waiter{std::move(args), std::move(reply), timer, now, now + timeout});
   }
+
+  /// The rank, which does not wait here, is not waited for.
+  void excuse(uint32_t rank) { excused_[rank] = true; }
 
   /// All have come, and the answer takes time: from now on time-outs say `doing`.
   void set_doing(std::string doing) { doing_ = std::move(doing); }
@@ -94,6 +98,7 @@ class Rendezvous {
     if (empty()) on_empty_();
   }
 
+  std::vector<uint32_t> waiting() const { return ranks(true); }
   std::vector<uint32_t> missing() const { return ranks(false); }
 
   /// "barrier #7: ranks 0,1 wait since 3200 ms for ranks 2,3".
@@ -119,7 +124,7 @@ class Rendezvous {
   std::vector<uint32_t> ranks(bool waiting) const {
     std::vector<uint32_t> found;
     for (uint32_t rank = 0; rank < size(); ++rank) {
-      if (has(rank) == waiting) found.push_back(rank);
+      if (has(rank) == waiting && (waiting || !excused_[rank])) found.push_back(rank);
     }
     return found;
   }
@@ -151,6 +156,7 @@ class Rendezvous {
   std::string doing_;
   absl::AnyInvocable<void()> on_empty_;
   std::vector<std::optional<Waiter>> waiters_;
+  std::vector<bool> excused_;
 };
 
 }  // namespace cco::memd

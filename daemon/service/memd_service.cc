@@ -174,6 +174,38 @@ grpc::ServerUnaryReactor* MemdService::JoinGroup(grpc::CallbackServerContext* co
                 });
 }
 
+grpc::ServerUnaryReactor* MemdService::ShrinkGroup(grpc::CallbackServerContext* context,
+                                                   const v1::ShrinkGroupRequest* request,
+                                                   v1::ShrinkGroupResponse* response) {
+  return mutate(
+      context, request, response, [this](Session& session, const auto& request, auto reply) {
+        broker_.shrink(
+            session,
+            {GroupId{request.group_id()}, request.rank(), Milliseconds(request.timeout_ms())},
+            [reply](absl::StatusOr<ShrinkResult> result) mutable {
+              if (!result.ok()) return reply(result.status());
+              reply(render(*result));
+            });
+      });
+}
+
+grpc::ServerUnaryReactor* MemdService::OpenWindow(grpc::CallbackServerContext* context,
+                                                  const v1::OpenWindowRequest* request,
+                                                  v1::OpenWindowResponse* response) {
+  return look(
+      context, request, response,
+      [this](Session& session, const auto& request) -> absl::StatusOr<v1::OpenWindowResponse> {
+        CCO_ASSIGN_OR_RETURN(const Broker::OpenedWindow opened,
+                             broker_.open_window(session, GroupId{request.group_id()},
+                                                 request.rank(), request.name()));
+        v1::OpenWindowResponse response;
+        *response.mutable_window() = render(opened.window);
+        response.set_size_bytes(opened.size_bytes);
+        response.set_keep_ms(static_cast<uint64_t>(opened.keep.count()));
+        return response;
+      });
+}
+
 grpc::ServerUnaryReactor* MemdService::LeaveGroup(grpc::CallbackServerContext* context,
                                                   const v1::LeaveGroupRequest* request,
                                                   v1::LeaveGroupResponse* response) {

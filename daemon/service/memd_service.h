@@ -33,6 +33,10 @@ class MemdService : public v1::MemdService::CallbackService {
                                     v1::GetNodeResponse*) override;
   grpc::ServerUnaryReactor* JoinGroup(grpc::CallbackServerContext*, const v1::JoinGroupRequest*,
                                       v1::JoinGroupResponse*) override;
+  grpc::ServerUnaryReactor* ShrinkGroup(grpc::CallbackServerContext*, const v1::ShrinkGroupRequest*,
+                                        v1::ShrinkGroupResponse*) override;
+  grpc::ServerUnaryReactor* OpenWindow(grpc::CallbackServerContext*, const v1::OpenWindowRequest*,
+                                       v1::OpenWindowResponse*) override;
   grpc::ServerUnaryReactor* LeaveGroup(grpc::CallbackServerContext*, const v1::LeaveGroupRequest*,
                                        v1::LeaveGroupResponse*) override;
   grpc::ServerUnaryReactor* AbortGroup(grpc::CallbackServerContext*, const v1::AbortGroupRequest*,

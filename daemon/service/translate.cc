@@ -118,6 +118,9 @@ v1::GroupInfo render_group(const Group& group, const Broker& broker) {
   info.set_slab_bytes(bytes);
   for (const auto& [key, call] : group.window_calls) info.add_pending(call->describe());
   for (const auto& [sequence, call] : group.barrier_calls) info.add_pending(call->describe());
+  if (group.shrink_call != nullptr && !group.shrink_call->is_idle()) {
+    info.add_pending(group.shrink_call->describe());
+  }
   return info;
 }
 
@@ -301,6 +304,13 @@ v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank) {
     member->set_pid(result.pids[i]);
     member->set_state(v1::MEMBER_STATE_LIVE);
   }
+  return response;
+}
+
+v1::ShrinkGroupResponse render(const ShrinkResult& result) {
+  v1::ShrinkGroupResponse response;
+  *response.mutable_group() = render(result.joined, result.rank);
+  response.set_rank(result.rank);
   return response;
 }
 

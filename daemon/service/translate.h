@@ -28,6 +28,7 @@ LeaseRequest parse(const v1::CreateLeaseRequest& request);
 std::string printable(std::string text, size_t most_bytes);
 
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
+v1::ShrinkGroupResponse render(const ShrinkResult& result);
 v1::CreateWindowResponse render(const WindowResult& result);
 
 /// A page of a listing: `page_size` of 1..1000 (0: 100), and where it starts. INVALID_ARGUMENT.

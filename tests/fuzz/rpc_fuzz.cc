@@ -320,7 +320,8 @@ const std::vector<Method>& methods() {
       method(&MemdService::ListTenants),      method(&MemdService::ExplainGroup),
       method(&MemdService::CreateLease),      method(&MemdService::ListLeases),
       method(&MemdService::EndLease),         method(&MemdService::ListKept),
-      method(&MemdService::EvictKept),        method(&MemdService::GetNode)};
+      method(&MemdService::EvictKept),        method(&MemdService::ShrinkGroup),
+      method(&MemdService::OpenWindow),       method(&MemdService::GetNode)};
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
   CCO_ASSERT(static_cast<size_t>(service->method_count()) == all.size());  // None is forgotten.

@@ -71,6 +71,29 @@ void expect_filled(const Window& window, uint32_t rank, int value) {
   for (int i = 0; i < 4096; ++i) ASSERT_EQ(address[i], value) << "byte " << i;
 }
 
+// There is no session to come back to before the first answer.
+Client attach_patiently(const Rank& rank) {
+  Client client;
+  Outcome attached;
+  const Stopwatch time;
+  do {
+    attached = outcome(Client::create({rank.socket_path.c_str(), kTimeoutMs}, &client));
+  } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
+  EXPECT_TRUE(succeeded(attached));
+  return client;
+}
+
+// Both go on in a new group, where what is there now is there, too.
+void shrink(std::vector<Group>* groups, std::vector<Window>* large) {
+  std::vector<Group> next(2);
+  ASSERT_TRUE(all_succeeded(on_threads(
+      2, [&](uint32_t rank) { return Group::shrink((*groups)[rank], kTimeoutMs, &next[rank]); })));
+  *groups = std::move(next);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(succeeded(Window::open((*groups)[rank], "large", &(*large)[rank])));
+  }
+}
+
 // Memory that is kept for all groups of this process, and given back at the end.
 class LeaseOfThisProcess {
  public:
@@ -110,30 +133,14 @@ class LeaseOfThisProcess {
 
 // Everything that makes or ends something, with bytes in it.
 void live(Rank& rank) {
-  const std::string& socket_path = rank.socket_path;
-// There is no session to come back to before the first answer.
-Client attach_patiently(const Rank& rank) {
-  Client client;
-  Outcome attached;
-  const Stopwatch time;
-  do {
-    attached = outcome(Client::create({rank.socket_path.c_str(), kTimeoutMs}, &client));
-  } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
-  ASSERT_TRUE(succeeded(attached));
-  const LeaseOfThisProcess lease(socket_path);
-  EXPECT_TRUE(succeeded(attached));
-  return client;
-}
-
-// Everything that makes or ends something, with bytes in it.
-void live(Rank& rank) {
   const Client client = attach_patiently(rank);
   ASSERT_FALSE(::testing::Test::HasFailure());
-  const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
+  const LeaseOfThisProcess lease(rank.socket_path);
+  std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
   ASSERT_FALSE(::testing::Test::HasFailure());
   std::vector<Window> small =
       form_window(groups, "small", {.size_bytes = 4096, .timeout_ms = kTimeoutMs});
-  const std::vector<Window> large =
+  std::vector<Window> large =
       form_window(groups, "large", {.size_bytes = 6 << 20, .timeout_ms = kTimeoutMs});
   UniqueFd memory[2];
   std::vector<Window> external(2);
@@ -159,6 +166,11 @@ void live(Rank& rank) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     expect_filled(large[1 - rank], rank, 1 + static_cast<int>(rank));
     expect_filled(external[1 - rank], rank, 3 + static_cast<int>(rank));
+  }
+  shrink(&groups, &large);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    expect_filled(large[1 - rank], rank, 1 + static_cast<int>(rank));
   }
 }
 

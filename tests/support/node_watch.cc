@@ -49,9 +49,10 @@ NodeLedger NodeWatch::now() {
   for (const v1::Gpu& gpu : node->gpus()) {
     ledger.gpus.push_back({gpu.slab_bytes(), gpu.slab_count(), gpu.quarantined_bytes(),
                            gpu.held_bytes(), gpu.reserved_bytes()});
-                           gpu.held_bytes(), gpu.kept_bytes()});
-  }
-  return ledger;
+    gpu.held_bytes(), gpu.kept_bytes()
+  });
+}
+return ledger;
 }
 
 bool NodeWatch::answers() { return parts_->look().ok(); }

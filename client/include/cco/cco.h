@@ -210,6 +210,31 @@ typedef struct cco_group_options {
 CCO_API cco_status cco_group_create(cco_client* client, const cco_group_options* options,
                                     cco_group** group);
 
+typedef struct cco_shrink_options {
+  uint32_t struct_size; /* sizeof(cco_shrink_options) of the caller */
+  uint32_t timeout_ms;  /* 0: one minute */
+} cco_shrink_options;
+
+/* The ranks that are live go on in a new group, with the memory that they have: after a rank was
+ * lost, without copying anything. Collective over the live ranks of `group`, which may be aborted;
+ * one that leaves, or is lost and its process has exited, is not waited for (a process that lives
+ * may still write into the others' memory). `options` may be null.
+ *
+ * In the new group they are numbered from 0 in their old order (LSA teams stay if they are still
+ * of one size; else all ranks are one). Named windows of the heap come along, at the same offsets
+ * and with their contents: cco_window_open() gives their handles. Unnamed windows, external memory
+ * and communicators do not; make them anew. The flat map is a new one, so addresses are others.
+ *
+ * Kernels that use `group`, and what they posted, must have ended, on every live rank. On success
+ * its windows and communicators are void, it is unmapped, and its handle can only be destroyed:
+ * other calls give CCO_FAILED_PRECONDITION. On failure call it again, with the same handle:
+ * survivors that have got the new group already do so with that one.
+ *
+ * CCO_ABORTED              a rank was lost meanwhile: try again
+ * CCO_FAILED_PRECONDITION  memory of a live rank is gone, or a peer's cannot be reached */
+CCO_API cco_status cco_group_shrink(cco_group* group, const cco_shrink_options* options,
+                                    cco_group** survivors);
+
 /* Leaves the group and unmaps its memory: kernels that use it, and what they posted, must have
  * ended, as for cco_window_destroy() and cco_comm_destroy(). Local. Windows and communicators of
  * the group are void afterwards. A rank that still waits for this one in a collective call gets
@@ -264,8 +289,8 @@ typedef struct cco_window_options {
   uint32_t wait_for_memory_ms; /* how long to wait, within timeout_ms, for memory that others have,
                                   the same on every rank; 0: not at all */
   uint32_t reserved;           /* zero */
-  uint64_t keep_ms;         /* for how long its memory is kept once nobody uses it, up to 30 days,
-                               the same on every rank; 0: not at all */
+  uint64_t keep_ms; /* for how long its memory is kept once nobody uses it, up to 30 days,
+                       the same on every rank; 0: not at all */
 } cco_window_options;
 
 /* Makes a window: a range of the group's symmetric heap, at the same offset on every rank.
@@ -294,6 +319,13 @@ typedef struct cco_window_options {
  *                          in the queue, and who has how much */
 CCO_API cco_status cco_window_create(cco_group* group, const char* name,
                                      const cco_window_options* options, cco_window** window);
+
+/* This rank's handle of a named window that came along when the group was shrunk. Local; once for
+ * each window. cco_window_info.is_found is 1.
+ *
+ * CCO_NOT_FOUND       this rank has no heap window of that name
+ * CCO_ALREADY_EXISTS  it has been opened */
+CCO_API cco_status cco_window_open(cco_group* group, const char* name, cco_window** window);
 
 typedef struct cco_external_memory {
   uint32_t struct_size;       /* sizeof(cco_external_memory) of the caller */
@@ -326,8 +358,9 @@ CCO_API void cco_window_destroy(cco_window* window);
 
 typedef struct cco_window_info {
   uint32_t struct_size; /* in: sizeof(cco_window_info) of the caller */
-  uint32_t is_found;    /* 1: it was kept, and its contents are those of its last use; else 0 */
-  uint64_t window_id;   /* as `ccoctl windows` shows it */
+  uint32_t is_found;  /* 1: its contents are those of an earlier use: it was kept, or it came along
+                         when the group was shrunk; else 0 */
+  uint64_t window_id; /* as `ccoctl windows` shows it */
   uint64_t generation;
   uint64_t size_bytes;
   uint64_t offset; /* in every rank's slot; of external memory: in rank 0's */

@@ -124,6 +124,16 @@ class Group {
     return status;
   }
 
+  /// The live ranks of `old` go on in `*result`, with the same memory; see cco_group_shrink(). The
+  /// two may be one object.
+  [[nodiscard]] static cco_status shrink(const Group& old, uint32_t timeout_ms, Group* result) {
+    const cco_shrink_options raw{sizeof raw, timeout_ms};
+    cco_group* made = nullptr;
+    const cco_status status = cco_group_shrink(old.get(), &raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_group, cco_group_destroy>(made);
+    return status;
+  }
+
   /// Waits for all ranks. Collective; 0: one minute.
   [[nodiscard]] cco_status barrier(uint32_t timeout_ms = 0) const {
     return cco_group_barrier(get(), timeout_ms);
@@ -160,7 +170,7 @@ class Window {
     uint64_t alignment_bytes = 0;     ///< A power of two; 0: 256.
     uint32_t timeout_ms = 0;          ///< 0: one minute.
     uint32_t wait_for_memory_ms = 0;  ///< That others have; 0: not at all.
-    uint64_t keep_ms = 0;          ///< How long it is kept once nobody uses it; 0: not at all.
+    uint64_t keep_ms = 0;             ///< How long it is kept once nobody uses it; 0: not at all.
   };
 
   /// Collective. With a null or empty name matched by order.
@@ -169,6 +179,14 @@ class Window {
     const cco_window_options raw = raw_options(options);
     cco_window* made = nullptr;
     const cco_status status = cco_window_create(group.get(), name, &raw, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
+    return status;
+  }
+
+  /// One that came along when the group was shrunk. Local.
+  [[nodiscard]] static cco_status open(const Group& group, const char* name, Window* result) {
+    cco_window* made = nullptr;
+    const cco_status status = cco_window_open(group.get(), name, &made);
     if (status == CCO_OK) result->handle_ = detail::Owner<cco_window, cco_window_destroy>(made);
     return status;
   }
@@ -219,8 +237,13 @@ class Window {
 
  private:
   static cco_window_options raw_options(const Options& options) {
-    return {sizeof(cco_window_options), options.timeout_ms,         options.size_bytes,
-            options.alignment_bytes,    options.wait_for_memory_ms, 0, options.keep_ms};
+    return {sizeof(cco_window_options),
+            options.timeout_ms,
+            options.size_bytes,
+            options.alignment_bytes,
+            options.wait_for_memory_ms,
+            0,
+            options.keep_ms};
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;

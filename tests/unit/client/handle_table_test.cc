@@ -38,6 +38,30 @@ TEST(HandleTable, NamesWhatAWrongHandleIs) {
             std::string::npos);
 }
 
+// Goal    a handle that is replaced says why it is void and takes what lies below it along; its
+//         successor has its parent.
+TEST(HandleTable, ReplacedHandlesSayWhy) {
+  HandleTable table(0);
+  const auto make = [] { return std::make_shared<int>(0); };
+  const uint64_t client = *table.add(HandleKind::kClient, make(), 0);
+  const uint64_t old = *table.add(HandleKind::kGroup, make(), client);
+  const uint64_t window = *table.add(HandleKind::kWindow, make(), old);
+  const auto next = make();
+  const auto replaced = table.replace(HandleKind::kGroup, old, next, "it goes on elsewhere");
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ(replaced->objects.size(), 2u);
+  EXPECT_EQ(table.find(HandleKind::kGroup, replaced->token).value(), next);
+  const absl::Status is_void = table.find(HandleKind::kGroup, old).status();
+  EXPECT_EQ(is_void.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(is_void.message(), "it goes on elsewhere");
+  EXPECT_FALSE(table.find(HandleKind::kWindow, window).ok());
+  EXPECT_FALSE(table.add(HandleKind::kWindow, make(), old).ok());
+  EXPECT_TRUE(table.remove(HandleKind::kGroup, old).empty());
+  EXPECT_NE(refusal(table, HandleKind::kGroup, old).find("has been destroyed"), std::string::npos);
+  EXPECT_EQ(table.remove(HandleKind::kClient, client).size(), 2u);
+  EXPECT_FALSE(table.replace(HandleKind::kGroup, replaced->token, make(), "").ok());
+}
+
 // Goal    the end of a handle is the end of everything below it, once, children first.
 // Method  a client with two groups and three windows: end one group, then the client, then both
 //         again.

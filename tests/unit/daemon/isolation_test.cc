@@ -153,6 +153,12 @@ std::vector<Call> group_calls() {
        [](World& w, SessionId id, const Names& n) {
          return text(w.f.broker.leave(w.f.session(id), n.group, 0));
        }},
+      {"ShrinkGroup",
+       [](World& w, SessionId id, const Names& n) {
+         auto answer = std::make_shared<absl::StatusOr<ShrinkResult>>();
+         w.f.broker.shrink(w.f.session(id), {n.group, 0, {}}, w.f.into(answer));
+         return text(answer);
+       }},
       {"AbortGroup",
        [](World& w, SessionId id, const Names& n) {
          return text(w.f.broker.abort(w.f.session(id), n.group, 0));
@@ -190,6 +196,10 @@ std::vector<Call> window_calls() {
       {"CreateWindow",
        [](World& w, SessionId id, const Names& n) {
          return text(w.f.create(id, w.external(n.mine, n.offer)));
+       }},
+      {"OpenWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.open_window(w.f.session(id), n.group, 0, "w"));
        }},
       {"DestroyWindow",
        [](World& w, SessionId id, const Names& n) {

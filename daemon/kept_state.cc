@@ -48,4 +48,16 @@ absl::StatusOr<std::unique_ptr<KeptState>> KeptState::open(const std::string& st
   return state;
 }
 
+absl::Status KeptState::choose_gpus(DriverOptions* options) const {
+  CCO_ASSIGN_OR_RETURN(const std::vector<Record> records, store_->load());
+  CCO_ASSIGN_OR_RETURN(RecordedGpus gpus, decode_gpus(records));
+  if (!gpus.any_drained) return absl::OkStatus();
+  // With GPUs of it hidden, "auto" could take another.
+  if (options->kind == DriverKind::kAuto) {
+    CCO_ASSIGN_OR_RETURN(options->kind, parse_driver_kind(gpus.driver));
+  }
+  options->visible_gpus = std::move(gpus.visible);
+  return absl::OkStatus();
+}
+
 }  // namespace cco::memd

@@ -9,6 +9,7 @@
 #include "client/base/unique.h"
 #include "daemon/memd.h"
 #include "daemon/state/sqlite_store.h"
+#include "device/runtime/open_driver.h"
 
 namespace cco::memd {
 
@@ -19,6 +20,9 @@ class KeptState {
   static absl::StatusOr<std::unique_ptr<KeptState>> open(const std::string& state_dir,
                                                          Journal& journal,
                                                          std::map<std::string, UniqueFd> kept = {});
+
+  /// What the state says of the driver to open: without the GPUs that are drained.
+  absl::Status choose_gpus(DriverOptions* options) const;
 
   Keeping keeping() { return {*store_, *vault_}; }
 

@@ -6,11 +6,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
@@ -25,6 +30,8 @@ namespace {
 
 // sysexits(3): what systemd and people are used to.
 constexpr int kBadUsage = 64, kUnavailable = 69, kBadConfiguration = 78;
+// Nothing is wrong, but another process has to go on. The unit calls it a success.
+constexpr int kStartAnew = 75;
 constexpr char kDefaultConfig[] = "/etc/cco/memd.textproto";
 // Slabs and clients each take a descriptor or three. Bounded, since some systems allow a billion.
 constexpr rlim_t kMaxDescriptors = 1 << 20;
@@ -71,9 +78,24 @@ absl::StatusOr<cco::memd::Config> configure(const Arguments& arguments) {
                                  "configuration with the command line's options");
 }
 
-int serve(const cco::memd::Config& config) {
+// What this process has open closes, as at its end. Clients and their memory notice no more than of
+// a crash.
+int start_anew(char** arguments) {
+  std::error_code error;
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || !std::filesystem::exists(program, error)) program = "/proc/self/exe";  // Replaced.
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // Those of libraries, too.
+  ::execv(program.c_str(), arguments);
+  return fail(
+      absl::UnavailableError(absl::StrCat("execv ", program.string(), ": ", std::strerror(errno))),
+      kUnavailable);
+}
+
+int serve(const cco::memd::Config& config, char** arguments) {
   absl::StatusOr<cco::memd::GivenFds> given = cco::memd::take_given_fds();
   if (!given.ok()) return fail(given.status(), kUnavailable);
+  // Then the next one's sockets and descriptors come from there.
+  const bool is_of_systemd = !given->sockets.empty() || std::getenv("FDSTORE") != nullptr;
   raise_descriptor_limit();
   // Before any thread starts: run() takes these from a descriptor, and gRPC and the drivers start
   // threads.
@@ -87,16 +109,19 @@ int serve(const cco::memd::Config& config) {
   absl::StatusOr<std::unique_ptr<cco::memd::Journal>> journal =
       cco::memd::open_log(config.log_level);
   if (!journal.ok()) return fail(journal.status(), kBadConfiguration);
-  absl::StatusOr<std::unique_ptr<cco::GpuDriver>> driver = cco::open_driver(config.driver);
-  if (!driver.ok()) return fail(driver.status(), kUnavailable);
   std::unique_ptr<cco::memd::KeptState> kept;
   std::optional<cco::memd::Keeping> keeping;
+  cco::DriverOptions wanted = config.driver;
   if (!config.state_dir.empty()) {
     auto opened = cco::memd::KeptState::open(config.state_dir, **journal, std::move(given->kept));
     if (!opened.ok()) return fail(opened.status(), kUnavailable);
     kept = *std::move(opened);
     keeping.emplace(kept->keeping());
+    const absl::Status chosen = kept->choose_gpus(&wanted);
+    if (!chosen.ok()) return fail(chosen, kUnavailable);
   }
+  absl::StatusOr<std::unique_ptr<cco::GpuDriver>> driver = cco::open_driver(wanted);
+  if (!driver.ok()) return fail(driver.status(), kUnavailable);
   absl::StatusOr<std::unique_ptr<cco::memd::Memd>> memd =
       cco::memd::Memd::create(config, **driver, **journal,
                               keeping.has_value() ? &*keeping : nullptr, std::move(given->sockets));
@@ -109,6 +134,10 @@ int serve(const cco::memd::Config& config) {
   const absl::Status status = (*memd)->run(/*handle_signals=*/true);
   if (!status.ok()) return fail(status, kUnavailable);
   (*journal)->record(cco::memd::Severity::kInfo, "stopped", "");
+  if ((*memd)->wants_restart()) {
+    if (!is_of_systemd) return start_anew(arguments);
+    ::_exit(kStartAnew);  // Not later than a driver that does not answer.
+  }
   if (!(*memd)->drained()) {
     (*journal)->record(cco::memd::Severity::kError, "gpu_stuck",
                        "action=\"exit without waiting for its driver\"");
@@ -145,5 +174,5 @@ int main(int argc, char** argv) {
   if (!config.ok()) return fail(config.status(), kBadConfiguration);
   if (arguments.print) std::fputs(cco::memd::print_config(*config).c_str(), stdout);
   if (arguments.check && !arguments.print) std::puts("configuration: ok");
-  return arguments.check || arguments.print ? 0 : serve(*config);
+  return arguments.check || arguments.print ? 0 : serve(*config, argv);
 }

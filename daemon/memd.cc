@@ -23,11 +23,14 @@
 #include "daemon/service/memd_service.h"
 #include "daemon/state/recorder.h"
 #include "daemon/sys/acceptor.h"
+#include "daemon/sys/driver_library.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/gpu_workers.h"
 #include "daemon/sys/listener.h"
 #include "daemon/sys/memfd_notice_board.h"
 #include "daemon/sys/notify.h"
+#include "daemon/sys/proc_processes.h"
+#include "device/runtime/visible_gpus.h"
 
 namespace cco::memd {
 namespace {
@@ -55,6 +58,18 @@ absl::StatusOr<Listeners> open_listeners(const Config& config, std::vector<Uniqu
   return Listeners::create({config.socket_path, config.socket_mode, gid});
 }
 
+// A driver's library keeps a GPU's device files open until the process ends.
+std::string drain_refusal(const GpuDriver& driver, bool keeps_state) {
+  if (driver.library().empty()) return "";
+  if (!keeps_state) {
+    return absl::StrCat("the driver '", std::string(driver.name()),
+                        "' lets go of a GPU only when the process ends, and without a state_dir "
+                        "all groups end with it. Set state_dir in cco-memd's configuration, or "
+                        "stop cco-memd");
+  }
+  return std::string(check_selectable(driver.devices()).message());
+}
+
 BrokerOptions broker_options(const Config& config, uint64_t incarnation,
                              uint64_t kept_descriptors) {
   BrokerOptions options;
@@ -74,20 +89,22 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation,
 // In the order of construction: each may use those before it, and goes before them.
 struct Memd::Parts {
   Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
-        std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper, uint64_t incarnation,
-        uint64_t kept_descriptors, int64_t operator_gid)
+        std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper,
+        const std::vector<GpuDevice>& closed, BrokerOptions options, int64_t operator_gid)
       : journal(journal),
         operator_gid(operator_gid),
-        incarnation(incarnation),
+        incarnation(options.incarnation),
         loop(std::move(made)),
         listeners(std::move(taken)),
         recorder(std::move(keeper)),
         outbox(recorder != nullptr ? static_cast<Outbox&>(*recorder) : direct),
-        workers(driver, *loop),
-        broker(broker_options(config, incarnation, kept_descriptors),
-               {*loop, workers, notices, journal, [] { return random_bytes(kSecretBytes); }}),
+        workers(driver, closed, *loop),
+        library(driver.library()),
+        broker(std::move(options), {*loop, workers, notices, journal, processes,
+                                    [] { return random_bytes(kSecretBytes); }}),
         service(broker, *loop, outbox,
-                {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now()}),
+                {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now(),
+                 [this] { return library.change(); }}),
         fd_server(*loop, broker, outbox, journal,
                   {operator_gid, incarnation, recorder != nullptr, 2 * config.limits.sessions}) {}
 
@@ -97,18 +114,23 @@ struct Memd::Parts {
   std::unique_ptr<EventLoop> loop;
   Listeners listeners;
   MemfdNoticeBoard notices;
+  ProcProcesses processes;
   DirectOutbox direct;
   std::unique_ptr<Recorder> recorder;  // Null: nothing is kept.
   Outbox& outbox;
   GpuWorkers workers;
+  DriverLibrary library;
   Broker broker;
   MemdService service;
   FdServer fd_server;
   BorrowedFd broken{-1};  // The vault's.
+  UniqueFd library_watch;
+  std::string told_change;  // Of the library.
   std::unique_ptr<grpc::Server> server;
   std::thread stopper;  // Ends gRPC while the loop still answers the calls that it waits for.
   Acceptor acceptor;    // Of the RPC socket.
   bool drained = true;
+  bool restarts = false;
 };
 
 Memd::Memd(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -131,11 +153,16 @@ absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriv
   }
   const uint64_t incarnation =
       left.facts.incarnation != 0 ? left.facts.incarnation : new_incarnation();
-  auto parts = std::make_unique<Parts>(
-      config, driver, journal, std::move(listeners), std::move(loop), std::move(recorder),
-      incarnation, keeping == nullptr ? 0 : keeping->vault.limit(), operator_gid);
+  BrokerOptions options =
+      broker_options(config, incarnation, keeping == nullptr ? 0 : keeping->vault.limit());
+  options.drains_by_restart = !driver.library().empty();
+  options.drain_refusal = drain_refusal(driver, keeping != nullptr);
+  auto parts =
+      std::make_unique<Parts>(config, driver, journal, std::move(listeners), std::move(loop),
+                              std::move(recorder), left.closed, std::move(options), operator_gid);
   std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
   if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left), keeping->vault));
+  CCO_RETURN_IF_ERROR(memd->watch_driver());
   CCO_RETURN_IF_ERROR(memd->listen());
   return memd;
 }
@@ -145,7 +172,10 @@ absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
   const std::vector<std::string> losses = std::move(left.losses);
   const bool is_new = left.facts.incarnation == 0;
   CCO_RETURN_IF_ERROR(parts.recorder->restore(parts.broker, std::move(left), parts.incarnation));
-  parts.loop->set_after_round([&parts] { parts.recorder->flush(); });
+  parts.loop->set_after_round([this, &parts] {
+    parts.recorder->flush();
+    if (parts.broker.wants_restart() && parts.recorder->accepting().ok()) restart();
+  });
   parts.broken = vault.broken();
   if (parts.broken.get() >= 0) {
     CCO_RETURN_IF_ERROR(
@@ -154,6 +184,15 @@ absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
   for (const std::string& loss : losses) {
     parts.journal.record(Severity::kError, "state_lost", absl::StrCat("what=\"", loss, "\""));
   }
+  for (const auto& [gpu, drain] : parts.broker.drains()) {
+    if (drain.service != GpuService::kDrained || parts.broker.service(gpu) == drain.service)
+      continue;
+    parts.journal.record(
+        Severity::kError, "gpu_not_released",
+        absl::StrCat("gpu=", parts.workers.gpus()[static_cast<size_t>(gpu)].uuid,
+                     " reason=\"the driver's library was told to leave it out, and "
+                     "opened it\""));
+  }
   if (is_new) return absl::OkStatus();
   parts.journal.record(Severity::kInfo, "state_adopted",
                        absl::StrCat("sessions=", parts.broker.sessions().size(),
@@ -161,6 +200,31 @@ absl::Status Memd::adopt(Decoded left, const FdVault& vault) {
                                     " windows=", parts.broker.window_count(),
                                     " slabs=", parts.broker.slabs().size()));
   return absl::OkStatus();
+}
+
+void Memd::tell_driver_change() {
+  Parts& parts = *parts_;
+  const std::string change = parts.library.change();
+  if (change != std::exchange(parts.told_change, change) && !change.empty()) {
+    parts.journal.record(Severity::kWarning, "driver_changed",
+                         absl::StrCat("what=\"", change, "\""));
+  }
+}
+
+absl::Status Memd::watch_driver() {
+  Parts& parts = *parts_;
+  absl::StatusOr<UniqueFd> watch = parts.library.watch();
+  if (!watch.ok()) {  // Then only who asks is told.
+    parts.journal.record(Severity::kWarning, "driver_not_watched",
+                         absl::StrCat("reason=\"", std::string(watch.status().message()), "\""));
+    return absl::OkStatus();
+  }
+  parts.library_watch = *std::move(watch);
+  if (!parts.library_watch) return absl::OkStatus();
+  return parts.loop->watch(parts.library_watch, [this] {
+    DriverLibrary::drain(parts_->library_watch);
+    tell_driver_change();
+  });
 }
 
 absl::Status Memd::listen() {
@@ -237,6 +301,14 @@ absl::Status Memd::run(bool handle_signals) {
   parts.drained = parts.workers.drain(kDrainTimeout);
   return absl::OkStatus();
 }
+
+void Memd::restart() {
+  if (std::exchange(parts_->restarts, true)) return;
+  parts_->journal.record(Severity::kInfo, "restarting", "reason=\"to open other GPUs\"");
+  stop();
+}
+
+bool Memd::wants_restart() const { return parts_->restarts; }
 
 void Memd::stop() {
   parts_->loop->post([this] {

@@ -46,11 +46,17 @@ class Memd {
   /// the process.
   bool drained() const;
 
+  /// After run(): it has ended because the next one is to open other GPUs, and keeps all else.
+  bool wants_restart() const;
+
  private:
   struct Parts;
   explicit Memd(std::unique_ptr<Parts> parts);
   absl::Status adopt(Decoded left, const FdVault& vault);
   absl::Status listen();
+  void restart();
+  absl::Status watch_driver();
+  void tell_driver_change();
   void accept_rpc();
   void hang_up_if_silent(int fd, uint64_t inode);
   std::unique_ptr<Parts> parts_;

@@ -1,4 +1,6 @@
 // ccoctl doctor: is everything in place for this user to run on this node?
+#include <sys/resource.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
@@ -40,6 +42,7 @@ void check_daemon(const Settings& settings, report::Doctor* doctor) {
   add_check(doctor, "daemon", report::VERDICT_OK,
             absl::StrFormat("cco-memd %s, pid %d, attached and answered in %.1f ms",
                             node->version(), node->daemon_pid(), elapsed.count()));
+  check_bars(this_host(), *node, doctor);
   absl::StatusOr<std::unique_ptr<GpuDriver>> driver = check_driver(*node, doctor);
   if (!driver.ok()) return;
   check_gpus(*node, **driver, doctor);
@@ -52,6 +55,9 @@ absl::StatusOr<int> run(const Settings& settings) {
   check_sockets(socket, &doctor);
   check_limits(&doctor);
   check_machine(&doctor);
+  rlimit memory{};
+  ::getrlimit(RLIMIT_MEMLOCK, &memory);
+  check_host(this_host(), memory.rlim_cur, &doctor);
   check_daemon(settings, &doctor);
 
   int bad_count = 0;

@@ -23,6 +23,9 @@ std::string describe(const v1::GetNodeResponse& node, const std::string& socket)
   std::string text = absl::StrFormat("cco-memd %s, pid %d, up %s, on %s\n", node.version(),
                                      node.daemon_pid(), human_duration(node.uptime_ms()), socket);
   absl::StrAppend(&text, "driver    ", node.driver(), " (", node.driver_version(), ")\n");
+  if (!node.driver_change().empty()) {
+    absl::StrAppend(&text, "          CHANGED: ", node.driver_change(), "\n");
+  }
   absl::StrAppend(&text, "gpus      ", node.gpus_size(), ", ", human_bytes(slab_bytes), " of ",
                   human_bytes(total_bytes), " in slabs\n");
   absl::StrAppend(&text, "in use    ", node.session_count(), " sessions, ", node.group_count(),

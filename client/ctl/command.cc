@@ -25,6 +25,8 @@ absl::Span<const Command> commands() {
       {"run", "starts N ranks of a command on this node", define_run},
       {"abort", "ends a group's collective calls and device waits, for good", define_abort},
       {"evict", "frees the memory of a kept window", define_evict},
+      {"drain", "takes GPUs out of service: the daemon lets go of them completely", define_drain},
+      {"undrain", "brings drained GPUs back", define_undrain},
       {"completion", "prints a completion script for bash, zsh or fish", define_completion},
   };
   return kCommands;

@@ -58,6 +58,8 @@ Runner define_transports(CLI::App& app, const Settings& settings);
 Runner define_doctor(CLI::App& app, const Settings& settings);
 Runner define_run(CLI::App& app, const Settings& settings);
 Runner define_abort(CLI::App& app, const Settings& settings);
+Runner define_drain(CLI::App& app, const Settings& settings);
+Runner define_undrain(CLI::App& app, const Settings& settings);
 Runner define_completion(CLI::App& app, const Settings& settings);
 
 absl::StatusOr<std::unique_ptr<Connection>> connect(const Settings& settings);

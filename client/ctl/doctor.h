@@ -21,6 +21,18 @@ void check_sockets(const std::string& socket, report::Doctor* doctor);
 void check_limits(report::Doctor* doctor);
 void check_machine(report::Doctor* doctor);
 
+/// Where a machine shows itself: `root` stands before /proc, /sys, /boot, /lib and /run.
+struct HostPaths {
+  std::string root;
+  std::string release;  ///< Of the kernel.
+};
+HostPaths this_host();
+/// What GPUs and RDMA adapters ask of the kernel and its settings, where there are any.
+/// `memlock_bytes`: RLIMIT_MEMLOCK of who registers memory.
+void check_host(const HostPaths& host, uint64_t memlock_bytes, report::Doctor* doctor);
+/// Each GPU's largest PCI region against its memory.
+void check_bars(const HostPaths& host, const v1::GetNodeResponse& node, report::Doctor* doctor);
+
 /// The driver as the daemon and as this process sees it; returns this process's, if it opens.
 absl::StatusOr<std::unique_ptr<GpuDriver>> check_driver(const v1::GetNodeResponse& node,
                                                         report::Doctor* doctor);

@@ -43,6 +43,9 @@ std::string join(const std::set<std::string>& names) { return absl::StrJoin(name
 
 absl::StatusOr<std::unique_ptr<GpuDriver>> check_driver(const v1::GetNodeResponse& node,
                                                         report::Doctor* doctor) {
+  if (!node.driver_change().empty()) {
+    add_check(doctor, "driver's library", report::VERDICT_BAD, node.driver_change());
+  }
   const std::string theirs = absl::StrCat(node.driver(), " (", node.driver_version(), ")");
   absl::StatusOr<DriverKind> kind = parse_driver_kind(node.driver());
   if (!kind.ok()) {

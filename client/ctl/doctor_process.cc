@@ -18,7 +18,6 @@
 #include "absl/strings/str_split.h"
 #include "client/base/fd_frame.h"
 #include "client/ctl/doctor.h"
-#include "client/ctl/table.h"
 
 namespace cco::ctl {
 namespace {
@@ -73,9 +72,8 @@ void check_socket(const std::string& what, const std::string& path, report::Doct
   add_check(doctor, what, report::VERDICT_OK, detail);
 }
 
-std::string limit_text(rlim_t value, bool bytes) {
-  if (value == RLIM_INFINITY) return "unlimited";
-  return bytes ? human_bytes(value) : absl::StrCat(value);
+std::string limit_text(rlim_t value) {
+  return value == RLIM_INFINITY ? "unlimited" : absl::StrCat(value);
 }
 
 // "cco-memd.service is active", or nothing where there is no systemd.
@@ -114,19 +112,14 @@ void check_sockets(const std::string& socket, report::Doctor* doctor) {
 void check_limits(report::Doctor* doctor) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  const std::string detail = absl::StrCat("soft ", limit_text(files.rlim_cur, false), ", hard ",
-                                          limit_text(files.rlim_max, false));
+  const std::string detail =
+      absl::StrCat("soft ", limit_text(files.rlim_cur), ", hard ", limit_text(files.rlim_max));
   if (files.rlim_cur < kWantedDescriptors) {
     add_check(doctor, "descriptors", report::VERDICT_BAD, detail,
               absl::StrCat("drivers keep one per allocation: ulimit -n ", kWantedDescriptors));
   } else {
     add_check(doctor, "descriptors", report::VERDICT_OK, detail);
   }
-  rlimit memory{};
-  ::getrlimit(RLIMIT_MEMLOCK, &memory);
-  add_check(doctor, "locked memory", report::VERDICT_OK,
-            absl::StrCat("soft ", limit_text(memory.rlim_cur, true),
-                         "; load/store through the heap locks none"));
   add_check(doctor, "/dev/shm", report::VERDICT_OK, "not used: any size will do");
 }
 

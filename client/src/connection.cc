@@ -23,6 +23,14 @@ struct Welcome {
   bool resumable = false;
 };
 
+// The daemon's word that nothing but somebody's doing changes it.
+bool is_final(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kErrorDetailUrl);
+  v1::ErrorDetail detail;
+  return payload.has_value() && detail.ParseFromString(std::string(*payload)) &&
+         detail.until_changed();
+}
+
 absl::StatusOr<Welcome> parse_welcome(const FdFrame& frame, const std::string& rpc_socket_path) {
   if (frame.payload.size() != kWelcomeBytes) {
     return absl::InternalError(
@@ -168,7 +176,7 @@ bool Connection::is_lost(const absl::Status& outcome, const Link& used) const {
   // A stopping daemon says UNAVAILABLE, and so does gRPC without one; what comes while gRPC stops
   // it cancels. A next one that is met before the session has been resumed does not know the
   // caller.
-  return absl::IsUnavailable(outcome) || absl::IsCancelled(outcome) ||
+  return (absl::IsUnavailable(outcome) && !is_final(outcome)) || absl::IsCancelled(outcome) ||
          (absl::IsUnauthenticated(outcome) && !used.fd->is_open());
 }
 

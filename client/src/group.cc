@@ -32,6 +32,17 @@ absl::Status check_answer(const v1::JoinGroupResponse& answer, uint32_t rank, ui
       answer.control_bytes(), answer.slot_bytes()));
 }
 
+std::string abort_cause(uint32_t reason, uint32_t rank) {
+  switch (reason) {
+    case CCO_ABORT_PEER_LOST:
+      return absl::StrCat("rank ", rank, " is lost");
+    case CCO_ABORT_REVOKED:
+      return absl::StrCat("an operator has taken the GPU of rank ", rank, " out of service");
+    default:
+      return absl::StrCat("the group was aborted in the name of rank ", rank);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Group>> Group::create(std::shared_ptr<Client> client,
@@ -207,13 +218,9 @@ absl::Status Group::check() const {
   const uint64_t word = notice_page_->abort_word();
   if (word == CCO_ABORT_NONE) return absl::OkStatus();
   const uint32_t rank = CCO_ABORT_RANK(word);
-  const bool lost = CCO_ABORT_REASON(word) == CCO_ABORT_PEER_LOST;
-  return with_error_rank(
-      absl::AbortedError(
-          absl::StrFormat("%s: leave the group and form a new one",
-                          lost ? absl::StrCat("rank ", rank, " is lost")
-                               : absl::StrCat("the group was aborted in the name of rank ", rank))),
-      static_cast<int>(rank));
+  return with_error_rank(absl::AbortedError(absl::StrCat(abort_cause(CCO_ABORT_REASON(word), rank),
+                                                         ": leave the group and form a new one")),
+                         static_cast<int>(rank));
 }
 
 absl::Status Group::abort() {

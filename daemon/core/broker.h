@@ -19,6 +19,7 @@
 #include "cco/device/abi.h"
 #include "daemon/core/allocation_queue.h"
 #include "daemon/core/changes.h"
+#include "daemon/core/drain.h"
 #include "daemon/core/export_desk.h"
 #include "daemon/core/group.h"
 #include "daemon/core/kept_windows.h"
@@ -31,6 +32,7 @@
 #include "daemon/ports/gpu_pool.h"
 #include "daemon/ports/journal.h"
 #include "daemon/ports/notice_board.h"
+#include "daemon/ports/processes.h"
 
 namespace cco::memd {
 
@@ -46,6 +48,9 @@ struct BrokerOptions {
   // of its process's end. (That daemon may have ended before its client knew the session.)
   Milliseconds return_timeout{3'600'000};
   uint64_t kept_descriptors = 0;  // As many can outlive the daemon; 0: any number.
+  // The driver lets go of a GPU only when the process ends: see wants_restart().
+  bool drains_by_restart = false;
+  std::string drain_refusal;  // Why no GPU can be drained; empty: they can.
 };
 
 /// All that a broker knows, but for calls in progress, tickets and offers.
@@ -57,6 +62,7 @@ struct BrokerState {
   LastIds last_ids;
   std::vector<Session> sessions;  // Without their ranks.
   std::map<SlabId, SlabTable::Slab> slabs;
+  GpuDrains drains;
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<Lease> leases;
   std::vector<KeptWindow> kept_windows;
@@ -77,6 +83,7 @@ class Broker {
     GpuPool& gpus;
     NoticeBoard& notices;
     Journal& journal;
+    const Processes& processes;
     ExportDesk::MakeSecret make_secret;  // 16 fresh random bytes.
   };
   Broker(BrokerOptions options, Ports ports);
@@ -159,6 +166,23 @@ class Broker {
   /// that is not there and for another tenant's, unless the session is an operator's.
   absl::StatusOr<uint64_t> evict_kept(Session& session, WindowId window);
 
+  // Drains, of one GPU or (empty) of all: the indices of those that were meant. PERMISSION_DENIED:
+  // the session is no operator's.
+  absl::StatusOr<std::vector<int>> drain(Session& session, const std::string& gpu_uuid,
+                                         Milliseconds deadline);
+  absl::StatusOr<std::vector<int>> undrain(Session& session, const std::string& gpu_uuid);
+  GpuService service(int gpu) const;
+  Milliseconds drain_left(int gpu) const;
+  const GpuDrains& drains() const { return drains_; }
+  std::vector<GpuUser> users(int gpu) const;
+  /// Of slabs that the daemon has let go of, and that their groups' processes may still map.
+  uint64_t revoked_bytes(int gpu) const;
+  /// What was asked for takes another process, which opens other GPUs, once all is recorded.
+  bool wants_restart() const { return wants_restart_; }
+
+  /// Whether the session is attached, and its process stopped.
+  bool is_stalled(const Session& session) const;
+
   // Looking. `session` sees its own tenant's, operators see all.
   using FormingKey = std::pair<TenantId, std::string>;  // And name or unique id.
   struct Forming {
@@ -231,8 +255,23 @@ class Broker {
                              Group* group);
   void hand_over(Group& old, const std::vector<uint32_t>& survivors, Group& group);
 
+  absl::StatusOr<std::vector<int>> drainable(const Session& session,
+                                             const std::string& gpu_uuid) const;
+  absl::Status check_serving(int gpu) const;
+  void begin_drain(int gpu, Milliseconds deadline);
+  void tell_draining(int gpu, bool holds);
+  void revoke(int gpu);
+  /// It is draining, and nothing is left there.
+  bool is_drained_out(int gpu) const;
+  void finish_drain(int gpu);
+  void set_drained(int gpu);
+  void end_forming(int gpu);
+  /// " (pid 71, stopped by a signal: SIGCONT resumes it)", or nothing.
+  std::string describe_missing(GroupId group, uint32_t rank) const;
+
   void restore_slabs(BrokerState* state);
   void restore_lease(Lease lease);
+  void restore_drains(GpuDrains drains);
   void give_up_if_away(SessionId id);
   void set_out(Group& group, uint32_t rank, MemberState state);
   void abort_group(Group& group, uint64_t word, const std::string& reason, uint32_t rank);
@@ -336,6 +375,7 @@ class Broker {
   Executor& executor_;
   NoticeBoard& notices_;
   Journal& journal_;
+  const Processes& processes_;
   Changes changes_;
   SessionTable sessions_;
   SlabTable slabs_;
@@ -351,6 +391,8 @@ class Broker {
   uint64_t last_group_id_ = 0;
   uint64_t last_window_id_ = 0;
   uint64_t last_generation_ = 0;
+  GpuDrains drains_;
+  bool wants_restart_ = false;
   bool stopping_ = false;
 };
 

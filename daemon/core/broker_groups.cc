@@ -112,6 +112,7 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
   const absl::StatusOr<Milliseconds> timeout = check_timeout(request.timeout);
   if (!timeout.ok()) return reply(timeout.status());
   if (absl::Status status = complete_join(session, &request); !status.ok()) return reply(status);
+  if (absl::Status status = check_serving(request.gpu); !status.ok()) return reply(status);
   const TenantId tenant = session.tenant;
   const uint32_t rank = request.rank;
   for (const auto& [id, group] : groups_) {
@@ -354,7 +355,8 @@ void Broker::barrier(Session& session, BarrierRequest request, Reply<BarrierResu
   if (call == nullptr) {
     call = std::make_unique<BarrierCall>(
         executor_, absl::StrCat("barrier #", sequence), group.size(),
-        [this, id = group.id, sequence] { forget_if_idle(id, &Group::barrier_calls, sequence); });
+        [this, id = group.id, sequence] { forget_if_idle(id, &Group::barrier_calls, sequence); },
+        [this, id = group.id](uint32_t rank) { return describe_missing(id, rank); });
   }
   const uint32_t rank = request.rank;
   if (call->has(rank)) {

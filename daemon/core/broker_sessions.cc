@@ -12,6 +12,7 @@ Broker::Broker(BrokerOptions options, Ports ports)
       executor_(ports.executor),
       notices_(ports.notices),
       journal_(ports.journal),
+      processes_(ports.processes),
       sessions_(options_.limits, options_.tenants),
       slabs_(ports.gpus, options_.limits, changes_),
       desk_(ports.executor, slabs_, options_.limits, options_.ticket_lifetime,
@@ -21,9 +22,24 @@ Broker::Broker(BrokerOptions options, Ports ports)
     queue_.note_freed(gpu);
     serve_soon();
   });
+  slabs_.set_on_empty([this](int gpu) { finish_drain(gpu); });
 }
 
 Broker::~Broker() { stop(); }
+
+bool Broker::is_stalled(const Session& session) const {
+  return session.state == SessionState::kAttached && session.process != nullptr &&
+         processes_.is_stopped(session.who.pid, *session.process);
+}
+
+std::string Broker::describe_missing(GroupId id, uint32_t rank) const {
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return "";
+  const auto session = sessions_.all().find(group->second->ranks[rank].session);
+  if (session == sessions_.all().end() || !is_stalled(session->second)) return "";
+  return absl::StrCat(" (pid ", session->second.who.pid,
+                      ", stopped by a signal: SIGCONT resumes it)");
+}
 
 absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
@@ -235,6 +251,7 @@ void Broker::restore(BrokerState state) {
     }
     review_slabs(group);
   }
+  restore_drains(std::move(state.drains));
 }
 
 void Broker::give_up_if_away(SessionId id) {

@@ -84,6 +84,7 @@ void Broker::shrink_if_complete(Group& group) {
   if (call.is_doing() || call.empty() || !call.complete()) return;
   const std::vector<uint32_t> survivors = call.waiting();
   absl::Status status = check_kept(uint64_t{2} * survivors.size(), false, call.what());
+  for (const uint32_t rank : survivors) status.Update(check_serving(group.ranks[rank].gpu));
   if (!status.ok()) return end_shrink(group, status);
   call.set_doing("the allocation of control regions");
   Allocation wanted;

@@ -128,6 +128,9 @@ absl::Status Broker::check_another_window(const Group& group, const std::string&
 
 absl::Status Broker::check_another_slab(const Group& group, const std::string& what,
                                         bool has_memory) const {
+  for (const Rank& rank : group.ranks) {
+    if (absl::Status status = check_serving(rank.gpu); !status.ok()) return status;
+  }
   const uint64_t count = group.slabs.size() + in_the_making(group);
   if (count < options_.limits.slabs_per_group) {
     return has_memory ? absl::OkStatus() : check_kept(group.size(), false, what);

@@ -36,9 +36,8 @@ WindowResult result_of(const Window& window) {
 
 std::string describe(const WindowRequest& request) {
   return absl::StrCat(request.size_bytes, " bytes of ", placement_name(request.placement),
-                      " at alignment ", request.alignment, " with wait_for_memory_ms ",
-                      request.wait_for_memory.count(), ", to be kept for ", request.keep.count(),
-                      " ms");
+                      " at alignment ", request.alignment, ", keep_ms ", request.keep.count(),
+                      " with wait_for_memory_ms ", request.wait_for_memory.count());
 }
 
 }  // namespace
@@ -116,9 +115,10 @@ void Broker::create_window(Session& session, WindowRequest request, Reply<Window
   const std::string key = what;
   std::unique_ptr<WindowCall>& call = group.window_calls[key];
   if (call == nullptr) {
-    call = std::make_unique<WindowCall>(executor_, what, group.size(), [this, id = group.id, key] {
-      forget_if_idle(id, &Group::window_calls, key);
-    });
+    call = std::make_unique<WindowCall>(
+        executor_, what, group.size(),
+        [this, id = group.id, key] { forget_if_idle(id, &Group::window_calls, key); },
+        [this, id = group.id](uint32_t rank) { return describe_missing(id, rank); });
   }
   const uint32_t rank = request.rank;
   if (call->has(rank)) {

@@ -20,10 +20,11 @@ struct Changes {
   std::set<LeaseId> leases;
   std::set<WindowId> kept_windows;
   std::set<std::pair<SessionId, std::string>> answers;  // By request id.
+  bool drains = false;                                  // What any GPU is at.
 
   bool empty() const {
     return sessions.empty() && groups.empty() && ranks.empty() && windows.empty() &&
-           slabs.empty() && leases.empty() && kept_windows.empty() && answers.empty();
+           slabs.empty() && leases.empty() && kept_windows.empty() && answers.empty() && !drains;
   }
   void add(Changes more) {
     sessions.merge(more.sessions);
@@ -34,6 +35,7 @@ struct Changes {
     leases.merge(more.leases);
     kept_windows.merge(more.kept_windows);
     answers.merge(more.answers);
+    drains |= more.drains;
   }
 };
 

@@ -6,7 +6,7 @@
 
 namespace cco::memd {
 namespace {
-constexpr char kRankUrl[] = "cco/rank";
+constexpr char kRankUrl[] = "cco/rank", kUntilChangedUrl[] = "cco/until_changed";
 }
 
 absl::Status about_rank(absl::Status status, uint32_t rank) {
@@ -21,7 +21,13 @@ std::optional<uint32_t> rank_of(const absl::Status& status) {
   return rank;
 }
 
+absl::Status until_changed(absl::Status status) {
+  status.SetPayload(kUntilChangedUrl, absl::Cord());
+  return status;
+}
+
 bool retryable(const absl::Status& status) {
+  if (status.GetPayload(kUntilChangedUrl).has_value()) return false;
   return status.code() == absl::StatusCode::kDeadlineExceeded ||
          status.code() == absl::StatusCode::kResourceExhausted ||
          status.code() == absl::StatusCode::kUnavailable;

@@ -30,12 +30,15 @@ template <typename Args, typename Result>
 class Rendezvous {
  public:
   /// `what` names the call in messages ("barrier #7"). `on_empty` runs when the last waiter has
-  /// timed out or gone; it must not destroy this.
+  /// timed out or gone; it must not destroy this. `describe_missing`: what time-outs add of a rank
+  /// that has not come.
   Rendezvous(Executor& executor, std::string what, uint32_t size,
-             absl::AnyInvocable<void()> on_empty)
+             absl::AnyInvocable<void()> on_empty,
+             absl::AnyInvocable<std::string(uint32_t rank)> describe_missing = nullptr)
       : executor_(executor),
         what_(std::move(what)),
         on_empty_(std::move(on_empty)),
+        describe_missing_(std::move(describe_missing)),
         waiters_(size),
         excused_(size, false) {}
   ~Rendezvous() { fail(absl::CancelledError(absl::StrCat(what_, " was given up"))); }
@@ -137,6 +140,14 @@ class Rendezvous {
     waiter.reply(std::move(result));
   }
 
+  std::string late_list(const std::vector<uint32_t>& late) {
+    if (describe_missing_ == nullptr) return rank_list(late);
+    return absl::StrCat(late.size() == 1 ? "rank " : "ranks ",
+                        absl::StrJoin(late, ",", [this](std::string* out, uint32_t rank) {
+                          absl::StrAppend(out, rank, describe_missing_(rank));
+                        }));
+  }
+
   void time_out(uint32_t rank, Milliseconds timeout) {
     if (is_doing()) {
       return drop(rank,
@@ -146,7 +157,7 @@ class Rendezvous {
     }
     const std::vector<uint32_t> late = missing();
     drop(rank, about_rank(absl::DeadlineExceededError(absl::StrCat(
-                              what_, ": ", rank_list(late), late.size() == 1 ? " has" : " have",
+                              what_, ": ", late_list(late), late.size() == 1 ? " has" : " have",
                               " not come within ", timeout.count(), " ms")),
                           late.front()));
   }
@@ -155,6 +166,7 @@ class Rendezvous {
   std::string what_;
   std::string doing_;
   absl::AnyInvocable<void()> on_empty_;
+  absl::AnyInvocable<std::string(uint32_t rank)> describe_missing_;
   std::vector<std::optional<Waiter>> waiters_;
   std::vector<bool> excused_;
 };

@@ -35,7 +35,10 @@ struct SlabTable::Batch {
 };
 
 SlabTable::SlabTable(GpuPool& pool, const Limits& limits, Changes& changes)
-    : pool_(pool), changes_(changes), ledger_(pool.gpus(), limits) {}
+    : pool_(pool),
+      changes_(changes),
+      ledger_(pool.gpus(), limits),
+      present_(pool.gpus().size(), 0) {}
 
 SlabTable::~SlabTable() {
   for (auto& [id, slab] : slabs_) pool_.release(slab.gpu, std::move(slab.memory));
@@ -51,6 +54,7 @@ void SlabTable::create(const Payer& payer, const std::vector<int>& gpus, uint64_
   batch->results.resize(gpus.size());
   batch->outstanding = gpus.size();
   batch->done = std::move(done);
+  for (const int gpu : gpus) ++present_[gpu];
   for (size_t i = 0; i < gpus.size(); ++i) {
     pool_.allocate(gpus[i], size_bytes, kind, [this, batch, i](absl::StatusOr<SlabMemory> memory) {
       settle(batch, i, std::move(memory));
@@ -68,6 +72,7 @@ void SlabTable::adopt(std::vector<Import> imports, Done done) {
   batch->results.resize(imports.size());
   batch->outstanding = imports.size();
   batch->done = std::move(done);
+  for (const int gpu : batch->gpus) ++present_[gpu];
   for (size_t i = 0; i < imports.size(); ++i) {
     pool_.adopt(imports[i].gpu, std::move(imports[i].fd), imports[i].size_bytes,
                 [this, batch, i](absl::StatusOr<SlabMemory> memory) {
@@ -101,9 +106,15 @@ void SlabTable::settle(const std::shared_ptr<Batch>& batch, size_t index,
   }
   if (failure.ok()) return batch->done(std::move(ids));
   batch->done(std::move(failure));
+  for (const int gpu : batch->gpus) take_away(gpu);
+}
+
+void SlabTable::take_away(int gpu) {
+  if (--present_[gpu] == 0 && on_empty_ != nullptr) on_empty_(gpu);
 }
 
 void SlabTable::restore(SlabId id, Slab slab) {
+  ++present_[slab.gpu];
   if (!slab.is_external) ledger_.add(slab.payer, slab.gpu, slab.size_bytes);
   slabs_.emplace(id, std::move(slab));
 }
@@ -122,6 +133,7 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   slabs_.erase(found);
   changes_.slabs.insert(id);
   pool_.release(slab.gpu, std::move(slab.memory));
+  take_away(slab.gpu);
   if (slab.is_external) return;
   ledger_.refund(slab.payer, slab.gpu, slab.size_bytes);
   on_freed_(slab.gpu);

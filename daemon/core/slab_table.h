@@ -77,6 +77,16 @@ class SlabTable {
   /// kFreed gives the memory back; the id is void afterwards.
   void set_state(SlabId id, SlabState state);
 
+  /// Called after the last slab of a GPU has gone and nothing is being made there.
+  void set_on_empty(absl::AnyInvocable<void(int gpu)> on_empty) { on_empty_ = std::move(on_empty); }
+  /// No slab, and none in the making.
+  bool is_empty(int gpu) const { return present_[gpu] == 0; }
+  /// Calls `done` once what was released there has been closed.
+  void when_idle(int gpu, absl::AnyInvocable<void()> done) {
+    pool_.when_idle(gpu, std::move(done));
+  }
+  bool is_open(int gpu) const { return pool_.is_open(gpu); }
+
   /// UUID to index; NOT_FOUND lists what there is.
   absl::StatusOr<int> find_gpu(const std::string& uuid) const;
   const std::vector<GpuDevice>& gpus() const { return pool_.gpus(); }
@@ -98,6 +108,7 @@ class SlabTable {
 
  private:
   struct Batch;  // Several allocations that succeed or fail together.
+  void take_away(int gpu);
   void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
 
   GpuPool& pool_;
@@ -105,6 +116,8 @@ class SlabTable {
   absl::AnyInvocable<void(int gpu)> on_freed_ = [](int) {};
   MemoryLedger ledger_;
   std::map<SlabId, Slab> slabs_;
+  std::vector<uint32_t> present_;  // By GPU: slabs, and those in the making.
+  absl::AnyInvocable<void(int gpu)> on_empty_;
   uint64_t last_id_ = 0;
 };
 

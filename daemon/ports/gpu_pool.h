@@ -34,6 +34,12 @@ class GpuPool {
   virtual void adopt(int gpu, UniqueFd fd, uint64_t size_bytes, Done done) = 0;
   virtual void release(int gpu, SlabMemory memory) = 0;
 
+  /// Calls `done` once that GPU's thread has done all that it has been given so far.
+  virtual void when_idle(int gpu, absl::AnyInvocable<void()> done) = 0;
+
+  /// False: one that is drained, which the driver in this process does not know. It takes no calls.
+  virtual bool is_open(int gpu) const = 0;
+
   /// How long the call that runs now on that GPU's thread has been running; zero if none does.
   virtual std::chrono::milliseconds busy(int gpu) const = 0;
 };

@@ -20,6 +20,7 @@ enum class RecordKind {
   kAnswer = 7,
   kLease = 10,
   kKeptWindow = 8,
+  kGpu = 9,
 };
 
 struct Record {

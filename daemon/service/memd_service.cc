@@ -387,6 +387,33 @@ grpc::ServerUnaryReactor* MemdService::EndLease(grpc::CallbackServerContext* con
                 });
 }
 
+grpc::ServerUnaryReactor* MemdService::DrainGpu(grpc::CallbackServerContext* context,
+                                                const v1::DrainGpuRequest* request,
+                                                v1::DrainGpuResponse* response) {
+  return mutate(
+      context, request, response, [this](Session& session, const auto& request, auto reply) {
+        const auto gpus = broker_.drain(session, printable(request.gpu_uuid(), kMaxNameBytes),
+                                        Milliseconds(request.deadline_ms()));
+        if (!gpus.ok()) return reply(gpus.status());
+        v1::DrainGpuResponse response;
+        for (const int gpu : *gpus) *response.add_gpus() = render_gpu(gpu, broker_, session);
+        reply(std::move(response));
+      });
+}
+
+grpc::ServerUnaryReactor* MemdService::UndrainGpu(grpc::CallbackServerContext* context,
+                                                  const v1::UndrainGpuRequest* request,
+                                                  v1::UndrainGpuResponse* response) {
+  return mutate(
+      context, request, response, [this](Session& session, const auto& request, auto reply) {
+        const auto gpus = broker_.undrain(session, printable(request.gpu_uuid(), kMaxNameBytes));
+        if (!gpus.ok()) return reply(gpus.status());
+        v1::UndrainGpuResponse response;
+        for (const int gpu : *gpus) *response.add_gpus() = render_gpu(gpu, broker_, session);
+        reply(std::move(response));
+      });
+}
+
 grpc::ServerUnaryReactor* MemdService::ExplainGroup(grpc::CallbackServerContext* context,
                                                     const v1::ExplainGroupRequest* request,
                                                     v1::ExplainGroupResponse* response) {

@@ -68,6 +68,10 @@ class MemdService : public v1::MemdService::CallbackService {
                                        v1::ListLeasesResponse*) override;
   grpc::ServerUnaryReactor* EndLease(grpc::CallbackServerContext*, const v1::EndLeaseRequest*,
                                      v1::EndLeaseResponse*) override;
+  grpc::ServerUnaryReactor* DrainGpu(grpc::CallbackServerContext*, const v1::DrainGpuRequest*,
+                                     v1::DrainGpuResponse*) override;
+  grpc::ServerUnaryReactor* UndrainGpu(grpc::CallbackServerContext*, const v1::UndrainGpuRequest*,
+                                       v1::UndrainGpuResponse*) override;
   grpc::ServerUnaryReactor* ReportTransports(grpc::CallbackServerContext*,
                                              const v1::ReportTransportsRequest*,
                                              v1::ReportTransportsResponse*) override;

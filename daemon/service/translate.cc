@@ -34,6 +34,20 @@ const char* state_name(SessionState state) {
   return "";
 }
 
+const char* service_name(GpuService service) {
+  switch (service) {
+    case GpuService::kServing:
+      return "serving";
+    case GpuService::kDraining:
+      return "draining";
+    case GpuService::kDrained:
+      return "drained";
+    case GpuService::kReturning:
+      return "returning";
+  }
+  return "";
+}
+
 template <typename Duration>
 uint64_t milliseconds(Duration duration) {
   return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(duration).count());
@@ -234,6 +248,7 @@ grpc::Status to_grpc(const absl::Status& error) {
   v1::ErrorDetail detail;
   if (const auto rank = rank_of(status); rank.has_value()) detail.set_rank_plus_one(*rank + 1);
   detail.set_retryable(retryable(status));
+  detail.set_until_changed(absl::IsUnavailable(status) && !retryable(status));
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
                       detail.SerializeAsString());
 }
@@ -338,6 +353,45 @@ absl::StatusOr<Page> parse_page(uint32_t page_size, const std::string& token) {
   return page;
 }
 
+v1::Gpu render_gpu(int index, const Broker& broker, const Session& caller) {
+  const GpuDevice& device = broker.slabs().gpus()[static_cast<size_t>(index)];
+  const SlabTable::Usage usage = broker.slabs().usage(index);
+  v1::Gpu gpu;
+  gpu.set_uuid(device.uuid);
+  gpu.set_pci_bus_id(device.pci_bus_id);
+  gpu.set_name(device.name);
+  gpu.set_arch(device.arch);
+  gpu.set_total_bytes(device.total_bytes);
+  gpu.set_slab_bytes(usage.bytes);
+  gpu.set_limit_bytes(broker.slabs().ledger().limit_bytes(index));
+  gpu.set_granularity_bytes(device.granularity_bytes);
+  gpu.set_slab_count(usage.slab_count);
+  gpu.set_quarantined_bytes(usage.quarantined_bytes);
+  gpu.set_held_bytes(usage.held_bytes);
+  gpu.set_reserved_bytes(broker.slabs().ledger().reserved_bytes(index));
+  gpu.set_waiting_count(broker.queue().count(index));
+  gpu.set_waiting_bytes(broker.queue().waiting_bytes(index));
+  gpu.set_kept_bytes(usage.kept_bytes);
+  gpu.set_busy_ms(milliseconds(broker.slabs().busy(index)));
+  const GpuService service = broker.service(index);
+  gpu.set_state(service_name(service));
+  gpu.set_drain_left_ms(milliseconds(broker.drain_left(index)));
+  gpu.set_revoked_bytes(broker.revoked_bytes(index));
+  if (service == GpuService::kServing || !caller.who.is_operator) return gpu;
+  for (const GpuUser& user : broker.users(index)) {
+    const Session& session = broker.sessions().all().at(user.session);
+    v1::GpuUser* to = gpu.add_users();
+    to->set_pid(session.who.pid);
+    to->set_uid(session.who.uid);
+    to->set_tenant(broker.tenants().name(session.tenant));
+    to->set_group_id(number(user.group));
+    to->set_group_name(broker.groups().at(user.group)->name);
+    to->set_rank_count(user.rank_count);
+    to->set_bytes(user.bytes);
+  }
+  return gpu;
+}
+
 v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
                                 const Session& caller) {
   v1::GetNodeResponse response;
@@ -345,26 +399,9 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
   response.set_incarnation(broker.options().incarnation);
   response.set_driver(facts.driver);
   response.set_driver_version(facts.driver_version);
+  response.set_driver_change(facts.driver_change());
   for (size_t i = 0; i < broker.slabs().gpus().size(); ++i) {
-    const GpuDevice& device = broker.slabs().gpus()[i];
-    const SlabTable::Usage usage = broker.slabs().usage(static_cast<int>(i));
-    v1::Gpu* gpu = response.add_gpus();
-    gpu->set_uuid(device.uuid);
-    gpu->set_pci_bus_id(device.pci_bus_id);
-    gpu->set_name(device.name);
-    gpu->set_arch(device.arch);
-    gpu->set_total_bytes(device.total_bytes);
-    gpu->set_slab_bytes(usage.bytes);
-    gpu->set_limit_bytes(broker.slabs().ledger().limit_bytes(static_cast<int>(i)));
-    gpu->set_granularity_bytes(device.granularity_bytes);
-    gpu->set_slab_count(usage.slab_count);
-    gpu->set_quarantined_bytes(usage.quarantined_bytes);
-    gpu->set_held_bytes(usage.held_bytes);
-    gpu->set_reserved_bytes(broker.slabs().ledger().reserved_bytes(static_cast<int>(i)));
-    gpu->set_waiting_count(broker.queue().count(static_cast<int>(i)));
-    gpu->set_waiting_bytes(broker.queue().waiting_bytes(static_cast<int>(i)));
-    gpu->set_kept_bytes(usage.kept_bytes);
-    gpu->set_busy_ms(milliseconds(broker.slabs().busy(static_cast<int>(i))));
+    *response.add_gpus() = render_gpu(static_cast<int>(i), broker, caller);
   }
   const Limits& limits = broker.options().limits;
   const uint64_t groups = broker.groups().size() + broker.forming().size();
@@ -407,7 +444,7 @@ absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsR
     info->set_age_ms(milliseconds(broker.now() - session.since));
     info->set_rank_count(static_cast<uint32_t>(session.ranks.size()));
     info->set_ticket_count(broker.desk().count(session.id));
-    info->set_state(state_name(session.state));
+    info->set_state(broker.is_stalled(session) ? "stalled" : state_name(session.state));
     uint64_t bytes = 0;
     uint32_t windows = 0;
     for (const auto& [group_id, rank] : session.ranks) {

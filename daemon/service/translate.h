@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,7 +44,10 @@ struct NodeFacts {
   std::string driver;
   std::string driver_version;
   TimePoint started;
+  // As GetNodeResponse has it.
+  std::function<std::string()> driver_change = [] { return std::string(); };
 };
+v1::Gpu render_gpu(int index, const Broker& broker, const Session& caller);
 v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
                                 const Session& caller);
 absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsRequest& request,

@@ -33,9 +33,20 @@ std::optional<int> find_gpu(const Gpus& gpus, const std::string& uuid) {
   return std::nullopt;
 }
 
+GpuDevice device(const v1::Gpu& record) {
+  return {.uuid = record.uuid(),
+          .pci_bus_id = record.pci_bus_id(),
+          .name = record.name(),
+          .arch = record.arch(),
+          .total_bytes = record.total_bytes(),
+          .granularity_bytes = record.granularity_bytes(),
+          .preferred_slab_bytes = record.preferred_slab_bytes()};
+}
+
 // All records, parsed, by key.
 struct Messages {
   v1::Daemon daemon;
+  std::map<std::string, v1::Gpu> gpus;
   std::map<uint64_t, v1::Session> sessions;
   std::map<uint64_t, v1::Slab> slabs;
   std::map<uint64_t, v1::Lease> leases;
@@ -55,6 +66,8 @@ bool parse(const Record& record, Messages* messages) {
   switch (record.kind) {
     case RecordKind::kDaemon:
       return take(v1::Daemon(), [&](v1::Daemon m) { messages->daemon = std::move(m); });
+    case RecordKind::kGpu:
+      return take(v1::Gpu(), [&](v1::Gpu m) { messages->gpus[m.uuid()] = std::move(m); });
     case RecordKind::kSession:
       return take(v1::Session(), [&](v1::Session m) { messages->sessions[m.id()] = std::move(m); });
     case RecordKind::kSlab:
@@ -89,6 +102,7 @@ class Decoder {
 
   absl::StatusOr<Decoded> run() {
     decode_daemon();
+    decode_gpus();
     for (const auto& [id, record] : messages_.sessions) decode_session(record);
     for (const auto& [id, record] : messages_.slabs) decode_slab(record);
     for (const auto& [id, record] : messages_.leases) CCO_RETURN_IF_ERROR(decode_lease(record));
@@ -119,6 +133,21 @@ class Decoder {
                      {record.last_session_id(), record.last_slab_id(), record.last_group_id(),
                       record.last_window_id(), record.last_generation(), record.last_lease_id()}};
     result_.state.last_ids = result_.facts.last_ids;
+  }
+
+  void decode_gpus() {
+    for (const auto& [uuid, record] : messages_.gpus) {
+      std::optional<int> gpu = find_gpu(gpus_, uuid);
+      const bool is_drained = record.state() == v1::Gpu::STATE_DRAINED;
+      if (!gpu.has_value() && is_drained) {
+        gpu = static_cast<int>(gpus_.size());
+        gpus_.push_back(device(record));
+        result_.closed.push_back(gpus_.back());
+      }
+      if (!gpu.has_value() || record.state() == v1::Gpu::STATE_SERVING) continue;
+      result_.state.drains[*gpu] = {is_drained ? GpuService::kDrained : GpuService::kDraining,
+                                    TimePoint(std::chrono::nanoseconds(record.deadline_ns()))};
+    }
   }
 
   UniqueFd take_fd(const std::string& name) {
@@ -441,17 +470,13 @@ class Decoder {
 
   const Messages messages_;
   std::map<std::string, UniqueFd>& fds_;
-  const Gpus& gpus_;
+  Gpus gpus_;
   NoticeBoard& notices_;
   std::set<SlabId> used_slabs_;
   Decoded result_;
 };
 
-}  // namespace
-
-absl::StatusOr<Decoded> decode(const std::vector<Record>& records,
-                               std::map<std::string, UniqueFd>* fds, const Gpus& gpus,
-                               NoticeBoard& notices) {
+absl::StatusOr<Messages> parse(const std::vector<Record>& records) {
   Messages messages;
   for (const Record& record : records) {
     if (!parse(record, &messages)) {
@@ -459,6 +484,27 @@ absl::StatusOr<Decoded> decode(const std::vector<Record>& records,
                                         static_cast<int>(record.kind), " cannot be read"));
     }
   }
+  return messages;
+}
+
+}  // namespace
+
+absl::StatusOr<RecordedGpus> decode_gpus(const std::vector<Record>& records) {
+  CCO_ASSIGN_OR_RETURN(const Messages messages, parse(records));
+  RecordedGpus gpus;
+  gpus.driver = messages.daemon.driver();
+  for (const auto& [uuid, record] : messages.gpus) {
+    const bool is_drained = record.state() == v1::Gpu::STATE_DRAINED;
+    gpus.any_drained |= is_drained;
+    if (!is_drained) gpus.visible.push_back(uuid);
+  }
+  return gpus;
+}
+
+absl::StatusOr<Decoded> decode(const std::vector<Record>& records,
+                               std::map<std::string, UniqueFd>* fds, const Gpus& gpus,
+                               NoticeBoard& notices) {
+  CCO_ASSIGN_OR_RETURN(Messages messages, parse(records));
   return Decoder(std::move(messages), fds, gpus, notices).run();
 }
 

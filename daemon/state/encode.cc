@@ -90,6 +90,23 @@ std::string encode(const DaemonFacts& facts) {
   return record.SerializeAsString();
 }
 
+std::string encode(const GpuDevice& gpu, const GpuDrain* drain) {
+  v1::Gpu record;
+  record.set_uuid(gpu.uuid);
+  record.set_pci_bus_id(gpu.pci_bus_id);
+  record.set_name(gpu.name);
+  record.set_arch(gpu.arch);
+  record.set_total_bytes(gpu.total_bytes);
+  record.set_granularity_bytes(gpu.granularity_bytes);
+  record.set_preferred_slab_bytes(gpu.preferred_slab_bytes);
+  record.set_state(v1::Gpu::STATE_SERVING);
+  if (drain == nullptr) return record.SerializeAsString();
+  const bool is_drained = drain->service == GpuService::kDrained;
+  record.set_state(is_drained ? v1::Gpu::STATE_DRAINED : v1::Gpu::STATE_DRAINING);
+  record.set_deadline_ns(nanoseconds(drain->deadline));
+  return record.SerializeAsString();
+}
+
 std::string encode(const Session& session) {
   v1::Session record;
   record.set_id(number(session.id));

@@ -179,8 +179,20 @@ std::vector<RecordChange> Recorder::encode_changes() {
     const KeptWindow* kept = broker_->kept_windows().find(id);
     if (kept != nullptr) change.body = encode(*kept);
   }
+  if (unsaved_.drains) encode_gpus(&changes);
   encode_answers(&changes);
   return changes;
+}
+
+void Recorder::encode_gpus(std::vector<RecordChange>* changes) const {
+  const Gpus& gpus = broker_->slabs().gpus();
+  const GpuDrains& drains = broker_->drains();
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    RecordChange& change = changes->emplace_back(RecordKind::kGpu, record_key(gpus[i]));
+    const auto drain = drains.find(static_cast<int>(i));
+    if (drains.empty()) continue;
+    change.body = encode(gpus[i], drain == drains.end() ? nullptr : &drain->second);
+  }
 }
 
 void Recorder::encode_answers(std::vector<RecordChange>* changes) {

@@ -63,6 +63,7 @@ class Recorder final : public Outbox {
   void clear_vault();
   std::vector<RecordChange> encode_changes();
   void encode_answers(std::vector<RecordChange>* changes);
+  void encode_gpus(std::vector<RecordChange>* changes) const;
   const Group* group(GroupId id) const;
 
   Ports ports_;

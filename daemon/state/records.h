@@ -32,6 +32,7 @@ std::string record_key(WindowId kept);
 std::string record_key(GroupId group, uint32_t rank);
 std::string record_key(GroupId group, WindowId window);
 std::string record_key(SessionId session, const std::string& request_id);
+inline std::string record_key(const GpuDevice& gpu) { return gpu.uuid; }
 std::string vault_name(SessionId id);
 std::string vault_name(SlabId id);
 std::string vault_name(GroupId group, uint32_t rank);
@@ -39,6 +40,8 @@ std::string vault_name(GroupId group, uint32_t rank);
 // Bodies. `gpus` gives GPUs their names.
 using Gpus = std::vector<GpuDevice>;
 std::string encode(const DaemonFacts& facts);
+/// `drain`: null if the GPU is serving.
+std::string encode(const GpuDevice& gpu, const GpuDrain* drain);
 std::string encode(const Session& session);
 std::string encode(SlabId id, const SlabTable::Slab& slab, const Gpus& gpus);
 std::string encode(const Lease& lease, const Gpus& gpus);
@@ -60,6 +63,7 @@ struct LoggedAnswer {
 struct Decoded {
   DaemonFacts facts;  // Incarnation 0: there is no state.
   BrokerState state;
+  std::vector<GpuDevice> closed;  // Drained GPUs that `gpus` does not have: they come after those.
   std::vector<LoggedAnswer> answers;  // Oldest first.
   uint64_t last_answer = 0;
   std::set<std::string> vault_names;  // Those in use.
@@ -67,6 +71,15 @@ struct Decoded {
   std::vector<std::string> losses;
   Changes changes;  // Records that no longer say what is.
 };
+
+/// Which GPUs the next daemon is to open.
+struct RecordedGpus {
+  std::string driver;  // Of the state; empty: there is none.
+  bool any_drained = false;
+  std::vector<std::string> visible;  // If any is drained: the UUIDs of the others.
+};
+/// INTERNAL as of decode().
+absl::StatusOr<RecordedGpus> decode_gpus(const std::vector<Record>& records);
 
 /// INTERNAL, naming the record: they contradict each other, or are none. Takes from `fds` what it
 /// uses. A group whose GPU is gone ends; one whose descriptors are gone is aborted.

@@ -68,10 +68,10 @@ class GpuWorkers::Worker {
   std::thread thread_;
 };
 
-GpuWorkers::GpuWorkers(GpuDriver& driver, Executor& executor)
-    : driver_(driver), executor_(executor) {
-  for (size_t i = 0; i < driver.devices().size(); ++i)
-    workers_.push_back(std::make_unique<Worker>());
+GpuWorkers::GpuWorkers(GpuDriver& driver, const std::vector<GpuDevice>& closed, Executor& executor)
+    : driver_(driver), executor_(executor), gpus_(driver.devices()) {
+  gpus_.insert(gpus_.end(), closed.begin(), closed.end());
+  for (size_t i = 0; i < gpus_.size(); ++i) workers_.push_back(std::make_unique<Worker>());
 }
 
 GpuWorkers::~GpuWorkers() = default;
@@ -101,6 +101,10 @@ void GpuWorkers::adopt(int gpu, UniqueFd fd, uint64_t size_bytes, Done done) {
 
 void GpuWorkers::release(int gpu, SlabMemory memory) {
   run(gpu, [memory = std::move(memory)]() mutable { memory = SlabMemory(); });
+}
+
+void GpuWorkers::when_idle(int gpu, Executor::Task done) {
+  run(gpu, [this, done = std::move(done)]() mutable { executor_.post(std::move(done)); });
 }
 
 Milliseconds GpuWorkers::busy(int gpu) const { return workers_[gpu]->busy(); }

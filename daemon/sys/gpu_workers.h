@@ -11,15 +11,19 @@ namespace cco::memd {
 
 class GpuWorkers final : public GpuPool {
  public:
-  /// Both outlive this.
-  GpuWorkers(GpuDriver& driver, Executor& executor);
+  /// Both outlive this. `closed`: GPUs of the node that the driver in this process does not know.
+  GpuWorkers(GpuDriver& driver, const std::vector<GpuDevice>& closed, Executor& executor);
   /// Waits for what every thread has been given; call drain() first to know that this ends.
   ~GpuWorkers() override;
 
-  const std::vector<GpuDevice>& gpus() const override { return driver_.devices(); }
+  const std::vector<GpuDevice>& gpus() const override { return gpus_; }
   void allocate(int gpu, uint64_t size_bytes, MemoryKind kind, Done done) override;
   void adopt(int gpu, UniqueFd fd, uint64_t size_bytes, Done done) override;
   void release(int gpu, SlabMemory memory) override;
+  void when_idle(int gpu, Executor::Task done) override;
+  bool is_open(int gpu) const override {
+    return static_cast<size_t>(gpu) < driver_.devices().size();
+  }
   Milliseconds busy(int gpu) const override;
 
   /// Waits for all work to end. False: a GPU did not answer within `timeout`; the process must
@@ -32,6 +36,7 @@ class GpuWorkers final : public GpuPool {
 
   GpuDriver& driver_;
   Executor& executor_;
+  std::vector<GpuDevice> gpus_;  // The driver's come first, so that their indices are its own.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -248,7 +248,7 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> open_cuda_driver() {
     CCO_ASSIGN_OR_RETURN(GpuDevice device, add_device(api, cuda, ordinal, dialect.get()));
     devices.push_back(std::move(device));
   }
-  return std::make_unique<VmmDriver>(api, std::move(dialect), std::move(devices));
+  return std::make_unique<VmmDriver>(api, std::move(dialect), std::move(devices), library.file());
 }
 
 }  // namespace cco

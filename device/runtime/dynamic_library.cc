@@ -1,6 +1,7 @@
 #include "device/runtime/dynamic_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdlib>
 
@@ -27,6 +28,11 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::open(const char* variable,
   }
   return absl::NotFoundError(absl::StrCat("no ", absl::StrJoin(names, ", "), " (", reasons, "); ",
                                           variable, " can name one"));
+}
+
+std::string DynamicLibrary::file() const {
+  link_map* entry = nullptr;
+  return ::dlinfo(handle_, RTLD_DI_LINKMAP, &entry) == 0 ? entry->l_name : path_;
 }
 
 void* DynamicLibrary::find(const char* symbol) const { return ::dlsym(handle_, symbol); }

@@ -21,7 +21,10 @@ class DynamicLibrary {
 
   /// Null if there is no such symbol.
   void* find(const char* symbol) const;
+  /// As it was asked for.
   const std::string& path() const { return path_; }
+  /// Where it was found.
+  std::string file() const;
 
  private:
   DynamicLibrary(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}

@@ -134,6 +134,9 @@ class GpuDriver {
 
   virtual std::string_view name() const = 0;  ///< "host", "cuda", "hip".
   virtual std::string version() const = 0;    ///< Of the library below, for people.
+  /// File of that library. Empty: there is none. A library keeps device files open, even of GPUs
+  /// that nothing is left of, until the process ends.
+  virtual std::string library() const = 0;
   /// The devices this process can see, in its own order; an index into this is what `device` means
   /// below.
   virtual const std::vector<GpuDevice>& devices() const = 0;

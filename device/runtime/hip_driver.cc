@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> open_hip_driver() {
     devices.push_back(std::move(facts));
   }
   dialect->name_devices(devices);
-  return std::make_unique<VmmDriver>(api, std::move(dialect), std::move(devices));
+  return std::make_unique<VmmDriver>(api, std::move(dialect), std::move(devices), library.file());
 }
 
 }  // namespace cco

@@ -22,6 +22,7 @@ class HostDriver final : public GpuDriver {
 
   std::string_view name() const override { return "host"; }
   std::string version() const override;
+  std::string library() const override { return ""; }
   const std::vector<GpuDevice>& devices() const override { return devices_; }
 
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override;

@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
+#include "device/runtime/closed_driver.h"
 #include "device/runtime/cuda_driver.h"
 #include "device/runtime/hip_driver.h"
 #include "device/runtime/host_driver.h"
+#include "device/runtime/visible_gpus.h"
 
 namespace cco {
 namespace {
@@ -33,6 +35,13 @@ Opened try_driver(Opened (*open)(), const char* variable) {
                       variable, devices.size(), (*driver)->version()));
 }
 
+Opened open_only(DriverKind kind, const std::vector<std::string>& gpus) {
+  const char* name = kind == DriverKind::kCuda ? "cuda" : "hip";
+  if (gpus.empty()) return make_closed_driver(name);
+  const VisibleGpus scope(name, gpus);
+  return kind == DriverKind::kCuda ? open_cuda_driver() : open_hip_driver();
+}
+
 }  // namespace
 
 absl::StatusOr<DriverKind> parse_driver_kind(std::string_view text) {
@@ -45,6 +54,10 @@ absl::StatusOr<DriverKind> parse_driver_kind(std::string_view text) {
 }
 
 absl::StatusOr<std::unique_ptr<GpuDriver>> open_driver(const DriverOptions& options) {
+  const bool has_library = options.kind == DriverKind::kCuda || options.kind == DriverKind::kHip;
+  if (has_library && options.visible_gpus.has_value()) {
+    return open_only(options.kind, *options.visible_gpus);
+  }
   if (options.kind == DriverKind::kCuda) return open_cuda_driver();
   if (options.kind == DriverKind::kHip) return open_hip_driver();
   if (options.kind == DriverKind::kAuto) {

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "device/runtime/gpu_driver.h"
@@ -17,6 +20,9 @@ struct DriverOptions {
   uint32_t host_devices = 8;  ///< How many devices the host driver shows, 1..64.
   uint64_t host_bytes_per_device =
       0;  ///< Memory of each; 0: half of this machine's (or cgroup's) memory, shared out.
+  /// UUIDs of the only GPUs that the library of kCuda or kHip may open; none: it opens what it
+  /// finds. An empty list: the library is not opened at all. kHost shows all its devices.
+  std::optional<std::vector<std::string>> visible_gpus = std::nullopt;
 };
 
 /// "auto", "host", "cuda", "hip"; INVALID_ARGUMENT names the choices.

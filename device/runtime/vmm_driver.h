@@ -17,11 +17,15 @@ namespace cco {
 class VmmDriver final : public GpuDriver {
  public:
   VmmDriver(const vmm::Api& api, std::unique_ptr<VmmDialect> dialect,
-            std::vector<GpuDevice> devices)
-      : api_(api), dialect_(std::move(dialect)), devices_(std::move(devices)) {}
+            std::vector<GpuDevice> devices, std::string library)
+      : api_(api),
+        dialect_(std::move(dialect)),
+        devices_(std::move(devices)),
+        library_(std::move(library)) {}
 
   std::string_view name() const override { return dialect_->name(); }
   std::string version() const override { return dialect_->version(); }
+  std::string library() const override { return library_; }
   const std::vector<GpuDevice>& devices() const override { return devices_; }
 
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override;
@@ -57,6 +61,7 @@ class VmmDriver final : public GpuDriver {
   const vmm::Api api_;
   const std::unique_ptr<VmmDialect> dialect_;
   const std::vector<GpuDevice> devices_;
+  const std::string library_;
   std::mutex mutex_;  ///< Never held across a call of the library: one stuck GPU delays no other.
   std::map<GpuAllocationId, Allocation> allocations_ ABSL_GUARDED_BY(mutex_);
   AddressTable addresses_ ABSL_GUARDED_BY(mutex_);

@@ -95,7 +95,8 @@ class Node {
       : input_(input),
         loop_(*EventLoop::create()),
         pool_(1, 64, problems_),
-        broker_(options(), {*loop_, pool_, notices_, journal_, [this] { return secret(); }}),
+        broker_(options(),
+                {*loop_, pool_, notices_, journal_, processes_, [this] { return secret(); }}),
         server_(*loop_, broker_, outbox_, journal_, {}) {
     pool_.is_mapped = [](uint64_t) { return false; };
     CCO_ASSERT(server_.serve(listener().socket()).ok());
@@ -142,6 +143,7 @@ class Node {
   ToldPool pool_;
   MemfdNoticeBoard notices_;
   NoJournal journal_;
+  FakeProcesses processes_;
   DirectOutbox outbox_;
   uint64_t secrets_ = 0;
   Broker broker_;

@@ -97,7 +97,7 @@ struct Daemon {
   Daemon(MemoryStore& store, MemoryVault& vault, uint64_t& secrets, Problems& problems)
       : pool(kGpuCount, 8, problems),
         recorder({executor, store, vault, journal}),
-        broker(options(), {executor, pool, notices, journal,
+        broker(options(), {executor, pool, notices, journal, processes,
                            [&secrets] { return absl::StrCat("secret-", ++secrets); }}),
         service(broker, executor, recorder) {
     pool.is_mapped = [](uint64_t) { return false; };
@@ -106,6 +106,7 @@ struct Daemon {
   ToldPool pool;
   MemfdNoticeBoard notices;
   NoJournal journal;
+  FakeProcesses processes;
   Recorder recorder;
   Broker broker;
   Service service;
@@ -321,7 +322,8 @@ const std::vector<Method>& methods() {
       method(&MemdService::CreateLease),      method(&MemdService::ListLeases),
       method(&MemdService::EndLease),         method(&MemdService::ListKept),
       method(&MemdService::EvictKept),        method(&MemdService::ShrinkGroup),
-      method(&MemdService::OpenWindow),       method(&MemdService::GetNode)};
+      method(&MemdService::OpenWindow),       method(&MemdService::GetNode),
+      method(&MemdService::DrainGpu),         method(&MemdService::UndrainGpu)};
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
   CCO_ASSERT(static_cast<size_t>(service->method_count()) == all.size());  // None is forgotten.

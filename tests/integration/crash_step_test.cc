@@ -71,29 +71,6 @@ void expect_filled(const Window& window, uint32_t rank, int value) {
   for (int i = 0; i < 4096; ++i) ASSERT_EQ(address[i], value) << "byte " << i;
 }
 
-// There is no session to come back to before the first answer.
-Client attach_patiently(const Rank& rank) {
-  Client client;
-  Outcome attached;
-  const Stopwatch time;
-  do {
-    attached = outcome(Client::create({rank.socket_path.c_str(), kTimeoutMs}, &client));
-  } while (attached.status == CCO_UNAVAILABLE && time.elapsed() < patience());
-  EXPECT_TRUE(succeeded(attached));
-  return client;
-}
-
-// Both go on in a new group, where what is there now is there, too.
-void shrink(std::vector<Group>* groups, std::vector<Window>* large) {
-  std::vector<Group> next(2);
-  ASSERT_TRUE(all_succeeded(on_threads(
-      2, [&](uint32_t rank) { return Group::shrink((*groups)[rank], kTimeoutMs, &next[rank]); })));
-  *groups = std::move(next);
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(succeeded(Window::open((*groups)[rank], "large", &(*large)[rank])));
-  }
-}
-
 // Memory that is kept for all groups of this process, and given back at the end.
 class LeaseOfThisProcess {
  public:
@@ -131,9 +108,81 @@ class LeaseOfThisProcess {
   uint64_t id_ = 0;
 };
 
+// There is no session to come back to before the first answer.
+template <typename Open>
+void open_patiently(Open open) {
+  Outcome opened;
+  const Stopwatch time;
+  do {
+    opened = open();
+  } while (opened.status == CCO_UNAVAILABLE && time.elapsed() < patience());
+  ASSERT_TRUE(succeeded(opened));
+}
+
+void expect_state(Connection& connection, const std::string& state) {
+  v1::GetNodeResponse node;
+  const Stopwatch time;
+  do {
+    const absl::Status status =
+        connection.call(&v1::MemdService::Stub::GetNode, v1::GetNodeRequest(), &node, patience());
+    ASSERT_TRUE(status.ok()) << status;
+  } while (node.gpus(3).state() != state && time.elapsed() < patience());
+  EXPECT_EQ(node.gpus(3).state(), state);
+}
+
+// A GPU goes out of service under a group, and comes back.
+void lose_gpu(const Client& client, const std::string& socket_path) {
+  Group group;
+  ASSERT_TRUE(succeeded(Group::create(
+      client,
+      {.rank = 0, .size = 1, .gpu_uuid = "HOST-3", .name = "revoked", .timeout_ms = kTimeoutMs},
+      &group)));
+  std::unique_ptr<Connection> root;
+  open_patiently([&] {
+    auto opened = Connection::open(socket_path, patience());
+    if (opened.ok()) root = *std::move(opened);
+    return Outcome{static_cast<cco_status>(opened.status().code()),
+                   std::string(opened.status().message())};
+  });
+  if (::testing::Test::HasFailure()) return;
+  v1::DrainGpuRequest drain;
+  drain.set_request_id(new_request_id());
+  drain.set_gpu_uuid("HOST-3");
+  v1::DrainGpuResponse drained;
+  absl::Status status = root->call(&v1::MemdService::Stub::DrainGpu, drain, &drained, patience());
+  EXPECT_TRUE(status.ok()) << status;
+  expect_state(*root, "drained");
+  EXPECT_TRUE(refused(group.check(), CCO_ABORTED, {"out of service"}));
+  v1::UndrainGpuRequest undrain;
+  undrain.set_request_id(new_request_id());
+  v1::UndrainGpuResponse undrained;
+  status = root->call(&v1::MemdService::Stub::UndrainGpu, undrain, &undrained, patience());
+  EXPECT_TRUE(status.ok()) << status;
+  expect_state(*root, "serving");
+}
+
+Client attach_patiently(const std::string& socket_path) {
+  Client client;
+  open_patiently([&] {
+    return outcome(Client::create({socket_path.c_str(), kTimeoutMs}, &client));
+  });
+  return client;
+}
+
+// Both go on in a new group, where what is there now is there, too.
+void shrink(std::vector<Group>* groups, std::vector<Window>* large) {
+  std::vector<Group> next(2);
+  ASSERT_TRUE(all_succeeded(on_threads(
+      2, [&](uint32_t rank) { return Group::shrink((*groups)[rank], kTimeoutMs, &next[rank]); })));
+  *groups = std::move(next);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(succeeded(Window::open((*groups)[rank], "large", &(*large)[rank])));
+  }
+}
+
 // Everything that makes or ends something, with bytes in it.
 void live(Rank& rank) {
-  const Client client = attach_patiently(rank);
+  const Client client = attach_patiently(rank.socket_path);
   ASSERT_FALSE(::testing::Test::HasFailure());
   const LeaseOfThisProcess lease(rank.socket_path);
   std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
@@ -172,6 +221,7 @@ void live(Rank& rank) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     expect_filled(large[1 - rank], rank, 1 + static_cast<int>(rank));
   }
+  lose_gpu(client, rank.socket_path);
 }
 
 // What the first process has left, and leaves it for no time.
@@ -180,7 +230,7 @@ void find_kept(Rank& rank) {
   EXPECT_TRUE(node.becomes([](const NodeLedger& ledger) {
     return ledger.groups == 0 && ledger.slab_bytes() == ledger.kept_bytes();
   }));
-  const Client client = attach_patiently(rank);
+  const Client client = attach_patiently(rank.socket_path);
   ASSERT_FALSE(::testing::Test::HasFailure());
   const std::vector<Group> groups = form_group(client, "job", 2, kTimeoutMs);
   const std::vector<Window> kept =

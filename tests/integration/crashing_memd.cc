@@ -77,9 +77,11 @@ class CrashingVault final : public FdVault {
 absl::Status serve(const std::string& config_path, int64_t last_step) {
   CCO_ASSIGN_OR_RETURN(const Config config, load_config(config_path));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, open_log(config.log_level));
-  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuDriver> driver, open_driver(config.driver));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept,
                        KeptState::open(config.state_dir, *journal));
+  DriverOptions wanted = config.driver;
+  CCO_RETURN_IF_ERROR(kept->choose_gpus(&wanted));
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuDriver> driver, open_driver(wanted));
   Steps steps(last_step);
   const Keeping keeping = kept->keeping();
   CrashingStore store(keeping.store, steps);

@@ -58,7 +58,8 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::start(const Option
   daemon->socket_path_ =
       options.socket_path.empty() ? daemon->folder_->file("memd.sock") : options.socket_path;
   const std::string config = daemon->folder_->file("memd.textproto");
-  std::ofstream(config) << "socket_path: \"" << daemon->socket_path_ << "\"\ndriver: \"host\"\n"
+  std::ofstream(config) << "socket_path: \"" << daemon->socket_path_ << "\"\ndriver: \""
+                        << options.driver << "\"\n"
                         << options.config << "\n";
   const std::string notify_path = daemon->folder_->file("notify");
   const UniqueFd notify = bind_datagram(notify_path);

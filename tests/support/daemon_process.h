@@ -20,6 +20,7 @@ namespace cco::test {
 class DaemonProcess {
  public:
   struct Options {
+    std::string driver = "host";
     /// Text of the configuration, after the socket's path and the driver.
     std::string config = "host { device_count: 4 bytes_per_device: 268435456 }";
     std::vector<std::string> wrapper;  ///< Programs that exec what follows them: "setpriv", ….

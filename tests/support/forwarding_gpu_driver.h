@@ -13,6 +13,7 @@ class ForwardingGpuDriver : public GpuDriver {
 
   std::string_view name() const override { return real_.name(); }
   std::string version() const override { return real_.version(); }
+  std::string library() const override { return real_.library(); }
   const std::vector<GpuDevice>& devices() const override { return real_.devices(); }
 
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override {

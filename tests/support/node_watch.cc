@@ -48,11 +48,9 @@ NodeLedger NodeWatch::now() {
   ledger.open_fds = node->open_fds();
   for (const v1::Gpu& gpu : node->gpus()) {
     ledger.gpus.push_back({gpu.slab_bytes(), gpu.slab_count(), gpu.quarantined_bytes(),
-                           gpu.held_bytes(), gpu.reserved_bytes()});
-    gpu.held_bytes(), gpu.kept_bytes()
-  });
-}
-return ledger;
+                           gpu.held_bytes(), gpu.reserved_bytes(), gpu.kept_bytes()});
+  }
+  return ledger;
 }
 
 bool NodeWatch::answers() { return parts_->look().ok(); }
@@ -107,6 +105,7 @@ uint64_t NodeLedger::held_bytes() const {
   for (const Gpu& gpu : gpus) sum += gpu.held_bytes;
   return sum;
 }
+
 uint64_t NodeLedger::kept_bytes() const {
   uint64_t sum = 0;
   for (const Gpu& gpu : gpus) sum += gpu.kept_bytes;
@@ -125,8 +124,7 @@ std::string NodeLedger::text() const {
   for (const Gpu& gpu : gpus) {
     absl::StrAppend(&text, "; ", gpu.slab_count, " slabs of ", gpu.slab_bytes, " bytes, ",
                     gpu.quarantined_bytes, " quarantined, ", gpu.held_bytes, " held, ",
-                    gpu.reserved_bytes, " reserved");
-                    gpu.kept_bytes, " kept");
+                    gpu.reserved_bytes, " reserved, ", gpu.kept_bytes, " kept");
   }
   return text;
 }

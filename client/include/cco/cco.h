@@ -22,15 +22,15 @@
  * Every function that talks to the daemon may also return
  *   CCO_UNAVAILABLE         cco-memd has gone, or is stopping; with state_dir: it was not back in
  *                           time, call again, or it has restarted without this session and groups
- *                           and windows have ended. The message says which
+ *                           and windows have ended; or the GPU is drained. The message says which
  *   CCO_DEADLINE_EXCEEDED   cco-memd has not answered in time; it may be stopped
  *   CCO_FAILED_PRECONDITION this process was forked from one that had made a client. Such a child
  *                           can use neither the parent's handles nor make a client (gRPC and GPU
  *                           contexts do not survive a fork): fork first, or exec. Its destroy
  *                           functions do nothing, and it keeps no session alive.
  *   CCO_RESOURCE_EXHAUSTED  a limit of the daemon or of this process; the message names it
- * and every collective one CCO_ABORTED: a rank is lost, or somebody called cco_group_abort(); see
- * cco_error_rank(). */
+ * and every collective one CCO_ABORTED: a rank is lost, somebody called cco_group_abort(), or an
+ * operator took a GPU of the group out of service; see cco_error_rank(). */
 #ifndef CCO_CCO_H_
 #define CCO_CCO_H_
 

@@ -1,4 +1,6 @@
 // Which devices there are.
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,10 +23,29 @@ void write_arch(char* prop, size_t offset) {
                 arch != nullptr ? arch : "gfx942:sramecc+:xnack-");
 }
 
+// As the real one does, once, for the life of the process; and like some, without O_CLOEXEC.
+void open_device_files() {
+  static const bool opened = [] {
+    const char* folder = std::getenv("FAKE_HIP_DEVICE_FILES");
+    if (folder == nullptr) return false;
+    std::vector<std::string> names{"kfd"};
+    for (const int device : visible_devices()) {
+      names.push_back("renderD" + std::to_string(128 + device));
+    }
+    for (const std::string& name : names) {
+      if (::open((std::string(folder) + "/" + name).c_str(), O_RDWR | O_CREAT, 0600) < 0) abort();
+    }
+    return true;
+  }();
+  (void)opened;
+}
+
 }  // namespace
+
 FAKE_HIP_EXPORT Result hipInit(unsigned flags) {
   if (Result injected = injected_failure("hipInit")) return injected;
   if (flags != 0) return kInvalidValue;
+  open_device_files();
   return visible_devices().empty() ? kNoDevice : kSuccess;
 }
 
@@ -94,9 +115,7 @@ FAKE_HIP_EXPORT Result hipDeviceGetUuid(cco::vmm::Uuid* uuid, int device) {
     *uuid = {"XX"};
     return kSuccess;
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "fa4e%012x", physical(device));
-  std::memcpy(uuid->bytes, text, sizeof uuid->bytes);
+  std::memcpy(uuid->bytes, serial_number(physical(device)).data(), sizeof uuid->bytes);
   return kSuccess;
 }
 

@@ -28,6 +28,23 @@ bool next_number(std::istream& list, long* number) {
   return end != entry.c_str() && *end == '\0';
 }
 
+/// What ROCR_VISIBLE_DEVICES leaves of the machine. Only UUIDs: ordinals are not needed here.
+std::vector<int> named_devices(int count) {
+  const char* text = std::getenv("ROCR_VISIBLE_DEVICES");
+  std::vector<int> named;
+  if (text == nullptr) {
+    for (int device = 0; device < count; ++device) named.push_back(device);
+    return named;
+  }
+  std::istringstream list(text);
+  for (std::string uuid; std::getline(list, uuid, ',');) {
+    for (int device = 0; device < count; ++device) {
+      if (uuid == "GPU-" + serial_number(device)) named.push_back(device);
+    }
+  }
+  return named;
+}
+
 }  // namespace
 
 bool ForeignFd::still_open() const {
@@ -50,17 +67,22 @@ long setting(const char* variable, long fallback) {
 
 int claimed_version() { return static_cast<int>(setting("FAKE_HIP_VERSION", 70253211)); }
 
+std::string serial_number(int device) {
+  char text[17];
+  std::snprintf(text, sizeof text, "fa4e%012x", device);
+  return text;
+}
+
 std::vector<int> visible_devices() {
   const long count = setting("FAKE_HIP_DEVICES", 8);
-  std::vector<int> visible;
+  std::vector<int> machine = named_devices(static_cast<int>(count));
   const char* text = std::getenv("HIP_VISIBLE_DEVICES");
-  if (text == nullptr) {
-    for (int device = 0; device < count; ++device) visible.push_back(device);
-    return visible;
-  }
+  if (text == nullptr) return machine;
+  std::vector<int> visible;
   std::istringstream list(text);
-  for (long device = 0; next_number(list, &device) && device >= 0 && device < count;) {
-    visible.push_back(static_cast<int>(device));
+  const long known = static_cast<long>(machine.size());
+  for (long device = 0; next_number(list, &device) && device >= 0 && device < known;) {
+    visible.push_back(machine[static_cast<size_t>(device)]);
   }
   return visible;
 }

@@ -78,7 +78,10 @@ struct State {
 State& state();
 uint64_t new_id();
 
-/// Physical ordinals in the order of HIP_VISIBLE_DEVICES; a wrong entry ends the list, as in HIP.
+/// Of a physical device: 16 hexadecimal digits.
+std::string serial_number(int device);
+/// Physical ordinals that ROCR_VISIBLE_DEVICES leaves, in the order of HIP_VISIBLE_DEVICES; a wrong
+/// entry ends the list, as in HIP.
 std::vector<int> visible_devices();
 bool valid_device(int device);
 /// Of the calling thread, physical.

@@ -99,7 +99,7 @@ void Checker::check_slabs() {
       ++owners[slab];
       const auto found = broker_.slabs().all().find(slab);
       expect(found != broker_.slabs().all().end() && found->second.state == SlabState::kKept &&
-                 found->second.tenant == kept.tenant,
+                 found->second.payer.tenant == kept.tenant,
              "a kept window's slab is not kept, or another tenant's");
     }
   }

@@ -55,7 +55,7 @@ const KeptPages::Content& KeptPages::content(const NoticePage& page) const {
 World::Daemon::Daemon(World& world)
     : pool(world.options_.gpu_count, world.options_.units_per_gpu, world.problems_),
       recorder({executor, world.store_, world.vault_, journal}),
-      broker(options(), {executor, pool, world.pages_, journal,
+      broker(options(), {executor, pool, world.pages_, journal, processes,
                          [&world] { return absl::StrCat("secret-", ++world.secrets_); }}) {
   pool.is_mapped = [&world](uint64_t inode) { return world.is_mapped(inode); };
 }

@@ -86,6 +86,7 @@ class World {
     ManualExecutor executor;
     ToldPool pool;
     NoJournal journal;
+    FakeProcesses processes;
     Recorder recorder;
     Broker broker;
   };

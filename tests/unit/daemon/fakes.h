@@ -88,6 +88,8 @@ class FakePool final : public GpuPool {
     --live_;
     memory = SlabMemory();
   }
+  void when_idle(int gpu, absl::AnyInvocable<void()> done) override { run(gpu, std::move(done)); }
+  bool is_open(int gpu) const override { return closed.count(gpu) == 0; }
   Milliseconds busy(int gpu) const override { return Milliseconds(stuck.count(gpu) != 0 ? 1 : 0); }
 
   void answer() {
@@ -97,6 +99,7 @@ class FakePool final : public GpuPool {
   int calls() const { return calls_; }  // Of the driver, to allocate.
 
   std::set<int> stuck;
+  std::set<int> closed;
   int fail_call = -1;  // This call, counted from 0, fails.
 
  private:
@@ -141,6 +144,12 @@ class FakeNoticeBoard final : public NoticeBoard {
     return create_page(0);
   }
   std::vector<Page*> pages;  // In order of creation; owned by the broker.
+};
+
+class FakeProcesses final : public Processes {
+ public:
+  bool is_stopped(int64_t pid, BorrowedFd) const override { return stopped.count(pid) != 0; }
+  std::set<int64_t> stopped;
 };
 
 class NoJournal final : public Journal {
@@ -243,14 +252,15 @@ class Fixture {
   FakePool pool;
   FakeNoticeBoard notices;
   RecordingJournal journal;
+  FakeProcesses processes;
   int64_t pid = 100;
   uint64_t secrets = 0;
   Broker broker;
 
  private:
   Broker::Ports ports() {
-    return {executor, pool, notices, journal,
-            [this] { return absl::StrCat("secret-", ++secrets); }};
+    return {executor, pool,      notices,
+            journal,  processes, [this] { return absl::StrCat("secret-", ++secrets); }};
   }
 };
 

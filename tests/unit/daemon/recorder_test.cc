@@ -19,7 +19,7 @@ struct Node {
        BrokerOptions options = Fixture::small_options())
       : pool(*driver),
         recorder({executor, store, vault, journal}),
-        broker(std::move(options), {executor, pool, notices, journal,
+        broker(std::move(options), {executor, pool, notices, journal, processes,
                                     [this] { return absl::StrCat("secret-", ++secrets); }}) {}
   ~Node() { broker.stop(); }
 
@@ -43,6 +43,7 @@ struct Node {
   FakePool pool;
   MemfdNoticeBoard notices;
   NoJournal journal;
+  FakeProcesses processes;
   Recorder recorder;
   uint64_t secrets = 0;
   Broker broker;

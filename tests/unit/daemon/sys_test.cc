@@ -139,7 +139,7 @@ TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
   const std::unique_ptr<HostDriver> host = *HostDriver::create(2, 1 << 20);
   StuckGpuDriver driver(*host, 0);
   const std::unique_ptr<EventLoop> loop = *EventLoop::create();
-  GpuWorkers workers(driver, *loop);
+  GpuWorkers workers(driver, {}, *loop);
   std::string order;
   workers.allocate(0, 64 << 10, MemoryKind::kData, [&](absl::StatusOr<SlabMemory> memory) {
     EXPECT_TRUE(memory.ok()) << memory.status();

@@ -86,9 +86,10 @@ typedef struct cco_device_comm {
 #define CCO_ABORT_NONE 0u
 #define CCO_ABORT_PEER_LOST 1u /* a rank's process or connection is gone */
 #define CCO_ABORT_REQUESTED 2u /* somebody called for it: cco_group_abort() or ccoctl */
+#define CCO_ABORT_REVOKED 3u   /* an operator took a GPU of the group out of service */
 #define CCO_ABORT_REASON(word) ((uint32_t)((word)&0xffffffffu))
 #define CCO_ABORT_RANK(word) \
-  ((uint32_t)((word) >> 32)) /* world rank that was lost, or that asked */
+  ((uint32_t)((word) >> 32)) /* world rank that was lost, that asked, or whose GPU it was */
 #define CCO_ABORT_WORD(reason, rank) (((uint64_t)(rank) << 32) | (uint64_t)(reason))
 
 /* The page behind abort_word. Written by the daemon alone; a client that scribbles on its copy

@@ -19,8 +19,8 @@ enum class WaitStatus : uint32_t {
 struct WaitResult {
   WaitStatus status;
   /// World rank. kTimedOut: the lowest one that was missing, kNoRank if the wait names nobody.
-  /// kPeerLost: the one that was lost or that called for the abort. kRefused, kFailed: the peer of
-  /// the operation, if it has one. kArrived: kNoRank.
+  /// kPeerLost: the one that was lost, called for the abort, or whose GPU was drained. kRefused,
+  /// kFailed: the peer of the operation, if it has one. kArrived: kNoRank.
   uint32_t rank;
 
   /// For result buffers: 0 is "arrived", else the status below and the rank above.

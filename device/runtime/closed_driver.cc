@@ -16,6 +16,8 @@ class ClosedDriver final : public GpuDriver {
 
   absl::StatusOr<GpuMemory> allocate(int, uint64_t, MemoryKind) override { return closed(); }
   absl::StatusOr<UniqueFd> export_fd(const GpuMemory&) override { return closed(); }
+  bool enforces_read_only() const override { return false; }  // Nobody has any memory of it.
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd) override { return closed(); }
   absl::StatusOr<GpuMemory> import_fd(int, BorrowedFd, uint64_t) override { return closed(); }
   absl::StatusOr<VaRange> reserve(int, uint64_t, uint64_t) override { return closed(); }
   absl::StatusOr<GpuMapping> map(uint64_t, const GpuMemory&) override { return closed(); }

@@ -149,6 +149,13 @@ class GpuDriver {
   /// imported memory).
   virtual absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) = 0;
 
+  /// Whether read_only_fd() is to be had. False: whoever has an export can map it for writing, even
+  /// if it was given to him for reading.
+  virtual bool enforces_read_only() const = 0;
+  /// A new fd for memory that this user's process has exported, O_CLOEXEC, by which other users'
+  /// processes cannot come to write there, whatever they do with it. UNIMPLEMENTED: see above.
+  virtual absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) = 0;
+
   /// A reference to memory exported by any process. `size_bytes` is the whole allocation's size.
   /// The caller keeps the fd, and must keep it open until set_access() of every mapping has
   /// returned (older ROCr imports only there). INVALID_ARGUMENT: not an fd of this driver's memory,

@@ -171,6 +171,17 @@ absl::StatusOr<UniqueFd> HostDriver::export_fd(const GpuMemory& memory) {
   return fd;
 }
 
+absl::StatusOr<UniqueFd> HostDriver::read_only_fd(BorrowedFd exported) {
+  // A memfd lets everybody in: who has a read-only fd could open it anew, for writing.
+  if (::fchmod(exported.get(), S_IRUSR | S_IWUSR) != 0) {
+    return system_error(errno, absl::StrFormat("fchmod of fd %d to 0600", exported.get()));
+  }
+  const std::string path = absl::StrCat("/proc/self/fd/", exported.get());
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return system_error(errno, absl::StrCat("open ", path, " for reading"));
+  return fd;
+}
+
 absl::StatusOr<GpuMemory> HostDriver::import_fd(int device, BorrowedFd fd, uint64_t size_bytes) {
   CCO_RETURN_IF_ERROR(check_device(device, devices_.size()));
   CCO_RETURN_IF_ERROR(check_granularity(size_bytes, kHostGranularityBytes));

@@ -27,6 +27,8 @@ class HostDriver final : public GpuDriver {
 
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override;
   absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override;
+  bool enforces_read_only() const override { return true; }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) override;
   /// Takes any sealed memfd, also one that this driver did not make: see check_importable() for the
   /// rules.
   absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) override;

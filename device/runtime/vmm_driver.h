@@ -30,6 +30,12 @@ class VmmDriver final : public GpuDriver {
 
   absl::StatusOr<GpuMemory> allocate(int device, uint64_t size_bytes, MemoryKind kind) override;
   absl::StatusOr<UniqueFd> export_fd(const GpuMemory& memory) override;
+  /// Importers set the access of their mappings themselves.
+  bool enforces_read_only() const override { return false; }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd) override {
+    return absl::UnimplementedError(
+        "whoever imports memory of this driver can map it for writing: there is no read-only fd");
+  }
   absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) override;
   absl::StatusOr<VaRange> reserve(int device, uint64_t size_bytes,
                                   uint64_t alignment_bytes) override;

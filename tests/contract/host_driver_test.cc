@@ -1,13 +1,19 @@
 #include "device/runtime/host_driver.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "device/runtime/host_devices.h"
 #include "tests/contract/contract_test.h"
 
@@ -114,6 +120,58 @@ TEST(HostDriver, AReadOnlyFdGivesReadOnlyMemory) {
   ASSERT_OK(area);
   EXPECT_TRUE(says(driver->set_access(area->mapping, 0, Access::kReadWrite),
                    Code::kFailedPrecondition, {"opened read-only"}));
+}
+
+// What another user's process can do with an fd, in a child: "maps" and "opens" for writing.
+std::string writes_as_another_user(BorrowedFd fd) {
+  const std::string path = absl::StrCat("/proc/self/fd/", fd.get());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kOther = 65533;
+    int can = 0;
+    // Without the last a process that has changed its user may not see its own fds.
+    if (::setgroups(0, nullptr) != 0 || ::setgid(kOther) != 0 || ::setuid(kOther) != 0 ||
+        ::prctl(PR_SET_DUMPABLE, 1) != 0 || ::open(path.c_str(), O_PATH) < 0) {
+      ::_exit(64);
+    }
+    void* mapped = ::mmap(nullptr, kUnit, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (::mmap(nullptr, kUnit, PROT_WRITE, MAP_SHARED, fd.get(), 0) != MAP_FAILED ||
+        mapped == MAP_FAILED || ::mprotect(mapped, kUnit, PROT_WRITE) == 0) {
+      can |= 1;
+    }
+    if (::open(path.c_str(), O_RDWR) >= 0 || ::open(path.c_str(), O_WRONLY) >= 0 ||
+        (::fchmod(fd.get(), 0666) == 0 && ::open(path.c_str(), O_RDWR) >= 0)) {
+      can |= 2;
+    }
+    ::_exit(can);
+  }
+  int status = -1;
+  if (child < 0 || ::waitpid(child, &status, 0) != child || !WIFEXITED(status) ||
+      WEXITSTATUS(status) > 3) {
+    return absl::StrCat("status ", status);
+  }
+  return absl::StrCat((WEXITSTATUS(status) & 1) != 0 ? "maps " : "",
+                      (WEXITSTATUS(status) & 2) != 0 ? "opens " : "");
+}
+
+// Goal    another user's process that has a read-only fd cannot come to write by any way.
+// Method  it tries all; as a check of the ways, with an fd that is open for writing, and with one
+//         that was merely opened for reading, of memory that lets everybody in.
+TEST(HostDriver, AReadOnlyFdStaysReadOnlyForOthers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "not root: cannot play other users";
+  const auto driver = make_driver();
+  const auto memory = driver->allocate(0, kUnit, MemoryKind::kData);
+  ASSERT_OK(memory);
+  const auto fd = driver->export_fd(*memory);
+  ASSERT_OK(fd);
+  EXPECT_EQ(writes_as_another_user(*fd), "maps opens ");
+  const std::string path = absl::StrCat("/proc/self/fd/", fd->get());
+  const UniqueFd naive(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(writes_as_another_user(naive), "opens ");
+  const auto read_only = driver->read_only_fd(*fd);
+  ASSERT_OK(read_only);
+  EXPECT_EQ(writes_as_another_user(*read_only), "");
+  EXPECT_EQ(writes_as_another_user(naive), "");
 }
 
 // Goal    the list of visible devices is obeyed, and a wrong one is an error that says what there

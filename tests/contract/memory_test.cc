@@ -119,6 +119,37 @@ TEST_P(Memory, EnginesOfTwoProcessesAddToOneWord) {
   EXPECT_EQ(sum, 2 * kTimes + 1);
 }
 
+// Goal    a driver says of itself whether it keeps a process that may only read from writing.
+// Method  another process gets what it would get for reading, and does its worst: maps it for
+//         writing. It must fail, or the bytes must change, as the driver says.
+TEST_P(Memory, ReadOnlyIsEnforcedOrSaidNotToBe) {
+  const auto memory = gpu().allocate(0, granularity(), MemoryKind::kData);
+  ASSERT_OK(memory);
+  const auto area = map_area(gpu(), 0, *memory);
+  ASSERT_OK(area);
+  ASSERT_OK(write(0, area->mapping.address(), "ours...."));
+  const auto whole = gpu().export_fd(*memory);
+  ASSERT_OK(whole);
+  const auto read_only = gpu().read_only_fd(*whole);
+  const std::string import = absl::StrCat("import 0 ", granularity());
+  const auto hostile = start_peer();
+  if (gpu().enforces_read_only()) {
+    ASSERT_OK(read_only);
+    EXPECT_NE(::fcntl(read_only->get(), F_GETFD) & FD_CLOEXEC, 0);
+    EXPECT_FALSE(hostile->call(import, &*read_only).ok());
+    const auto theirs = gpu().import_fd(0, *read_only, granularity());
+    ASSERT_OK(theirs);
+    const auto reading = map_area(gpu(), 0, *theirs, Access::kReadOnly);
+    ASSERT_OK(reading);
+    EXPECT_EQ(read(0, reading->mapping.address(), 8).value_or("unreadable"), "ours....");
+  } else {
+    EXPECT_TRUE(says(read_only.status(), absl::StatusCode::kUnimplemented, {"for writing"}));
+    ASSERT_OK(hostile->call(import, &*whole));
+    ASSERT_OK(hostile->call("write 0 0 theirs.."));
+    EXPECT_EQ(read(0, area->mapping.address(), 8).value_or("unreadable"), "theirs..");
+  }
+}
+
 // Goal    external memory, which another program filled and of which a part in the middle is meant,
 // needs no copy. Method  the peer allocates and writes at an odd offset; import the whole here,
 // read at that offset.

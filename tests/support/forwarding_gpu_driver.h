@@ -24,6 +24,11 @@ class ForwardingGpuDriver : public GpuDriver {
     CCO_RETURN_IF_ERROR(before_call());
     return real_.export_fd(memory);
   }
+  bool enforces_read_only() const override { return real_.enforces_read_only(); }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) override {
+    CCO_RETURN_IF_ERROR(before_call());
+    return real_.read_only_fd(exported);
+  }
   absl::StatusOr<GpuMemory> import_fd(int device, BorrowedFd fd, uint64_t size_bytes) override {
     CCO_RETURN_IF_ERROR(before_call());
     return real_.import_fd(device, fd, size_bytes);

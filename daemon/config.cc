@@ -83,6 +83,8 @@ absl::Status read_limits(const v1::Limits& from, Limits* to) {
   CCO_LIMIT(calls_per_session, kMost)
   CCO_LIMIT(leases, kMost)
   CCO_LIMIT(kept_windows, kMost)
+  CCO_LIMIT(grants_per_group, kMost)
+  CCO_LIMIT(attachments_per_session, kMost)
 #undef CCO_LIMIT
   to->bytes_per_gpu = from.bytes_per_gpu();
   return absl::OkStatus();
@@ -123,6 +125,9 @@ absl::StatusOr<Config> read(const v1::Config& from) {
                                                    kMaxStateDirBytes, " bytes, or nothing"));
   }
   if (from.has_log_level()) config.log_level = from.log_level();
+  if (from.has_allow_unenforced_read_only()) {
+    config.allow_unenforced_read_only = from.allow_unenforced_read_only();
+  }
   CCO_RETURN_IF_ERROR(read_limits(from.limits(), &config.limits));
   CCO_ASSIGN_OR_RETURN(config.tenants, read_tenants(from, config.limits, config.control_bytes));
   return config;
@@ -170,6 +175,7 @@ std::string print_config(const Config& config) {
   message.set_ticket_ms(static_cast<uint32_t>(config.ticket_lifetime.count()));
   message.set_state_dir(config.state_dir);
   message.set_log_level(config.log_level);
+  message.set_allow_unenforced_read_only(config.allow_unenforced_read_only);
   v1::Limits* limits = message.mutable_limits();
   limits->set_sessions(config.limits.sessions);
   limits->set_sessions_per_tenant(config.limits.sessions_per_tenant);
@@ -183,6 +189,8 @@ std::string print_config(const Config& config) {
   limits->set_calls_per_session(config.limits.calls_per_session);
   limits->set_leases(config.limits.leases);
   limits->set_kept_windows(config.limits.kept_windows);
+  limits->set_grants_per_group(config.limits.grants_per_group);
+  limits->set_attachments_per_session(config.limits.attachments_per_session);
   print_tenants(config.tenants, &message);
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);

@@ -25,6 +25,7 @@ struct Config {
   Milliseconds default_timeout{60000};
   Milliseconds ticket_lifetime{10000};
   std::string log_level = "info";
+  bool allow_unenforced_read_only = true;
   Limits limits;
   Tenants tenants;
 };

@@ -81,6 +81,7 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation,
   options.control_bytes = config.control_bytes;
   options.default_timeout = config.default_timeout;
   options.ticket_lifetime = config.ticket_lifetime;
+  options.allow_unenforced_read_only = config.allow_unenforced_read_only;
   return options;
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "cco/device/abi.h"
 #include "daemon/core/allocation_queue.h"
+#include "daemon/core/attachments.h"
 #include "daemon/core/changes.h"
 #include "daemon/core/drain.h"
 #include "daemon/core/export_desk.h"
@@ -50,13 +51,15 @@ struct BrokerOptions {
   uint64_t kept_descriptors = 0;  // As many can outlive the daemon; 0: any number.
   // The driver lets go of a GPU only when the process ends: see wants_restart().
   bool drains_by_restart = false;
-  std::string drain_refusal;  // Why no GPU can be drained; empty: they can.
+  std::string drain_refusal;               // Why no GPU can be drained; empty: they can.
+  bool allow_unenforced_read_only = true;  // Grants, where the driver cannot enforce them.
 };
 
 /// All that a broker knows, but for calls in progress, tickets and offers.
 struct BrokerState {
   struct LastIds {
     uint64_t session = 0, slab = 0, group = 0, window = 0, generation = 0, lease = 0;
+    uint64_t attachment = 0;
     friend bool operator==(const LastIds&, const LastIds&) = default;
   };
   LastIds last_ids;
@@ -66,6 +69,17 @@ struct BrokerState {
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<Lease> leases;
   std::vector<KeptWindow> kept_windows;
+  std::vector<Attachment> attachments;
+};
+
+/// Of a window, which the rank uses.
+struct GrantRequest {
+  GroupId group{};
+  uint32_t rank = 0;
+  WindowId window{};
+  uint64_t generation = 0;
+  std::string tenant;
+  Access access = Access::kReadOnly;
 };
 
 struct LeaseRequest {
@@ -162,6 +176,22 @@ class Broker {
   };
   absl::StatusOr<NewLease> create_lease(Session& session, const LeaseRequest& request);
   absl::Status end_lease(Session& session, LeaseId id);
+
+  // Windows shared across tenants (broker_grants.cc).
+  struct NewGrant {
+    std::string token;
+    bool is_enforced;
+  };
+  absl::StatusOr<NewGrant> grant_window(Session& session, const GrantRequest& request);
+  /// `request`: tenant and access are not looked at.
+  absl::Status revoke_grant(Session& session, const GrantRequest& request,
+                            const std::string& token);
+  /// NOT_FOUND alike for a token that never was, is void, or is another tenant's. Valid until
+  /// anything else happens.
+  absl::StatusOr<const Attachment*> attach_window(Session& session, const std::string& token);
+  absl::StatusOr<SlabTickets> export_attachment(Session& session, AttachmentId id);
+  absl::Status detach_window(Session& session, AttachmentId id);
+
   /// Frees a kept window's memory; returns how many bytes, of all ranks. NOT_FOUND alike for one
   /// that is not there and for another tenant's, unless the session is an operator's.
   absl::StatusOr<uint64_t> evict_kept(Session& session, WindowId window);
@@ -210,6 +240,10 @@ class Broker {
   const std::map<GroupId, std::unique_ptr<Group>>& groups() const { return groups_; }
   const std::map<FormingKey, Forming>& forming() const { return forming_; }
   const KeptWindows& kept_windows() const { return kept_windows_; }
+  const Attachments& attachments() const { return attachments_; }
+  uint32_t attachment_count(const Group& group, const Window& window) const;
+  /// Whether the driver keeps who may only read from writing.
+  bool is_enforced(Access access) const;
   /// Those that are kept, and those in use that will be: what limits.kept_windows limits.
   uint64_t kept_window_count() const;
   uint32_t window_count() const;
@@ -333,6 +367,27 @@ class Broker {
   absl::Status check_free(const Lease& lease) const;
   void close_lease(LeaseId id, const char* reason);
 
+  struct Granted {
+    const Group* group;
+    const Window* window;
+    Access access;
+  };
+  absl::Status check_grant(const Group& group, const Window& window,
+                           const GrantRequest& request) const;
+  absl::StatusOr<Granted> find_granted(const Session& session, const std::string& token) const;
+  absl::StatusOr<const Attachment*> find_attachment(const Session& session, AttachmentId id) const;
+  void end_attachment(AttachmentId id);
+  void restore_attachments(BrokerState* state);
+  /// Nobody of the slab's tenant has any use for it: freed, once nobody is attached to it.
+  void free_slab(SlabId id);
+  /// Freed, even if somebody is attached to it; what is mapped stays mapped.
+  void revoke_slab(SlabId id);
+  /// What is held there for attachments alone.
+  void revoke_attached(int gpu);
+
+  /// One that the rank has not given up.
+  static absl::StatusOr<Window*> find_window(const Member& member, uint32_t rank, WindowId id,
+                                             uint64_t generation);
   absl::Status check_window(Group& group, const WindowRequest& request) const;
   void place_window(Group& group, const std::string& key);
   void grow_heap(Group& group, const std::string& key);
@@ -388,11 +443,13 @@ class Broker {
   std::map<GroupId, std::unique_ptr<Group>> groups_;
   std::map<FormingKey, Forming> forming_;
   KeptWindows kept_windows_;
+  Attachments attachments_;
   uint64_t last_group_id_ = 0;
   uint64_t last_window_id_ = 0;
   uint64_t last_generation_ = 0;
   GpuDrains drains_;
   bool wants_restart_ = false;
+  uint64_t last_attachment_id_ = 0;
   bool stopping_ = false;
 };
 

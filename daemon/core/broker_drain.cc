@@ -165,7 +165,7 @@ void Broker::revoke(int gpu) {
     for (auto& [index, set] : group->slabs) {
       for (uint32_t rank = 0; rank < group->size(); ++rank) {
         if (group->ranks[rank].gpu != gpu || set.ids[rank] == SlabId{}) continue;
-        slabs_.set_state(std::exchange(set.ids[rank], SlabId{}), SlabState::kFreed);
+        revoke_slab(std::exchange(set.ids[rank], SlabId{}));
       }
     }
   }
@@ -174,6 +174,7 @@ void Broker::revoke(int gpu) {
     if (std::find(window.gpus.begin(), window.gpus.end(), gpu) == window.gpus.end()) continue;
     drop_kept(window.id, "kept_window_revoked");
   }
+  revoke_attached(gpu);
   finish_drain(gpu);
 }
 

@@ -150,7 +150,7 @@ void Broker::keep_window(Group& group, const Window& window) {
   const bool is_whole = std::find(set.ids.begin(), set.ids.end(), SlabId{}) == set.ids.end();
   if (!is_whole || window.keep.count() == 0) {
     for (const SlabId id : set.ids) {
-      if (id != SlabId{}) slabs_.set_state(id, SlabState::kFreed);
+      if (id != SlabId{}) free_slab(id);
     }
     return;
   }
@@ -196,7 +196,7 @@ void Broker::drop_kept(WindowId id, const char* event) {
   const KeptWindow window = kept_windows_.take(id);
   executor_.cancel(window.timer);
   changes_.kept_windows.insert(id);
-  for (const SlabId slab : window.slabs) slabs_.set_state(slab, SlabState::kFreed);
+  for (const SlabId slab : window.slabs) free_slab(slab);
   journal_.record(Severity::kInfo, event, fields_of(window, tenants().name(window.tenant)));
 }
 

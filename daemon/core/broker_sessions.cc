@@ -93,7 +93,7 @@ void Broker::close_session(SessionId id) {
                                " pid=", session->who.pid, " ranks=", session->ranks.size()));
   for (const auto& [group, rank] : session->ranks)
     set_out(*groups_.at(group), rank, MemberState::kLost);
-  if (!owns_ranks) sessions_.erase(id);
+  if (!session->may_map()) sessions_.erase(id);
 }
 
 void Broker::process_exited(SessionId id) {
@@ -108,6 +108,9 @@ void Broker::process_exited(SessionId id) {
     keep_unused_windows(group);
     review_slabs(group);
     retire(group);
+  }
+  for (const AttachmentId attachment : std::exchange(session->attachments, {})) {
+    end_attachment(attachment);
   }
   changes_.sessions.insert(id);
   journal_.record(Severity::kDebug, "session_reclaimed", absl::StrCat("session=", number(id)));
@@ -179,8 +182,11 @@ void Broker::review_slabs(Group& group) {
         others_may_map |= other != rank && group.ranks[other].may_map;
       }
       const SlabState state = slab_state(owner_state, others_may_map, set.is_kept);
-      slabs_.set_state(set.ids[rank], state);
-      if (state != SlabState::kFreed) continue;
+      if (state != SlabState::kFreed) {
+        slabs_.set_state(set.ids[rank], state);
+        continue;
+      }
+      free_slab(set.ids[rank]);
       set.ids[rank] = SlabId{};
       changes_.groups.insert(group.id);
     }
@@ -199,12 +205,17 @@ void Broker::retire(Group& group) {
 }
 
 BrokerState::LastIds Broker::last_ids() const {
-  return {sessions_.last_id(), slabs_.last_id(), last_group_id_,
-          last_window_id_,     last_generation_, leases_.last_id()};
+  return {sessions_.last_id(), slabs_.last_id(),  last_group_id_,     last_window_id_,
+          last_generation_,    leases_.last_id(), last_attachment_id_};
 }
 
 // Who pays is found anew, as the configuration may be another: rank 0's tenant.
 void Broker::restore_slabs(BrokerState* state) {
+  for (const Attachment& attachment : state->attachments) {
+    for (const SlabId id : attachment.slabs) {
+      if (id != SlabId{}) state->slabs.at(id).payer.tenant = tenants().find(attachment.owner);
+    }
+  }
   for (std::unique_ptr<Group>& group : state->groups) {
     group->tenant = tenants().find(group->ranks[0].who);
     for (const auto& [index, set] : group->slabs) {
@@ -218,6 +229,7 @@ void Broker::restore_slabs(BrokerState* state) {
     for (const SlabId id : window.slabs) state->slabs.at(id).payer.tenant = window.tenant;
   }
   for (auto& [id, slab] : state->slabs) slabs_.restore(id, std::move(slab));
+  restore_attachments(state);
   for (KeptWindow& window : state->kept_windows) add_kept(std::move(window));
 }
 
@@ -227,6 +239,7 @@ void Broker::restore(BrokerState state) {
   last_group_id_ = state.last_ids.group;
   last_window_id_ = state.last_ids.window;
   last_generation_ = state.last_ids.generation;
+  last_attachment_id_ = state.last_ids.attachment;
   for (Session& session : state.sessions) {
     executor_.call_at(executor_.now() + options_.return_timeout,
                       [this, id = session.id] { give_up_if_away(id); });
@@ -257,7 +270,7 @@ void Broker::restore(BrokerState state) {
 void Broker::give_up_if_away(SessionId id) {
   const Session* session = sessions_.find(id);
   if (session == nullptr || session->state == SessionState::kAttached) return;
-  if (session->process != nullptr && !session->ranks.empty()) return;
+  if (session->process != nullptr && session->may_map()) return;
   close_session(id);
   process_exited(id);
 }

@@ -418,12 +418,11 @@ absl::StatusOr<Broker::OpenedWindow> Broker::open_window(Session& session, Group
       "': none of that name has come along, or it has been destroyed. Make it (CreateWindow)"));
 }
 
-absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t rank, WindowId id,
-                                    uint64_t generation) {
-  CCO_ASSIGN_OR_RETURN(Member member, find_member(session, group_id, rank));
+absl::StatusOr<Window*> Broker::find_window(const Member& member, uint32_t rank, WindowId id,
+                                            uint64_t generation) {
   const auto found = member.group->windows.find(id);
   if (found == member.group->windows.end()) {
-    return absl::NotFoundError(absl::StrCat("group ", number(group_id), " has no window ",
+    return absl::NotFoundError(absl::StrCat("group ", number(member.group->id), " has no window ",
                                             number(id),
                                             ": it never had, or every rank has destroyed it"));
   }
@@ -436,7 +435,14 @@ absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t
     return absl::NotFoundError(
         absl::StrCat("rank ", rank, " has destroyed window ", number(id), " before"));
   }
-  give_up(*member.group, found->second, rank);
+  return &found->second;
+}
+
+absl::Status Broker::destroy_window(Session& session, GroupId group_id, uint32_t rank, WindowId id,
+                                    uint64_t generation) {
+  CCO_ASSIGN_OR_RETURN(const Member member, find_member(session, group_id, rank));
+  CCO_ASSIGN_OR_RETURN(Window * window, find_window(member, rank, id, generation));
+  give_up(*member.group, *window, rank);
   return absl::OkStatus();
 }
 

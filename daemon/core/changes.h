@@ -19,12 +19,14 @@ struct Changes {
   std::set<SlabId> slabs;
   std::set<LeaseId> leases;
   std::set<WindowId> kept_windows;
+  std::set<AttachmentId> attachments;
   std::set<std::pair<SessionId, std::string>> answers;  // By request id.
   bool drains = false;                                  // What any GPU is at.
 
   bool empty() const {
     return sessions.empty() && groups.empty() && ranks.empty() && windows.empty() &&
-           slabs.empty() && leases.empty() && kept_windows.empty() && answers.empty() && !drains;
+           slabs.empty() && leases.empty() && kept_windows.empty() && attachments.empty() &&
+           answers.empty() && !drains;
   }
   void add(Changes more) {
     sessions.merge(more.sessions);
@@ -34,6 +36,7 @@ struct Changes {
     slabs.merge(more.slabs);
     leases.merge(more.leases);
     kept_windows.merge(more.kept_windows);
+    attachments.merge(more.attachments);
     answers.merge(more.answers);
     drains |= more.drains;
   }

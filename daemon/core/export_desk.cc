@@ -59,10 +59,14 @@ absl::StatusOr<const UniqueFd*> ExportDesk::redeem(SessionId session, const std:
     executor_.post([this] { last_page_.reset(); });
     return &last_page_->fd();
   }
-  const UniqueFd* fd = slabs_.fd(std::get<SlabId>(goods));
+  const auto* read_only = std::get_if<ReadOnlySlab>(&goods);
+  const UniqueFd* fd = slabs_.fd(read_only != nullptr ? read_only->id : std::get<SlabId>(goods));
   if (fd == nullptr)
     return absl::NotFoundError("the slab of this ticket has been freed: its group has ended");
-  return fd;
+  if (read_only == nullptr) return fd;
+  CCO_ASSIGN_OR_RETURN(last_fd_, slabs_.read_only_fd(*fd));
+  executor_.post([this] { last_fd_.reset(); });
+  return &last_fd_;
 }
 
 absl::StatusOr<std::string> ExportDesk::take_offer(SessionId session, UniqueFd fd) {

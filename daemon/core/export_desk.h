@@ -1,6 +1,6 @@
 // Tickets and offers: how a call on the RPC channel names an fd that travels on the fd channel.
 // Both are secret, belong to one session, work once, and run out. A ticket belongs to one of its
-// ranks, and is void once that has left.
+// ranks or attachments, and is void once that has ended.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,19 @@ class ExportDesk {
         lifetime_(lifetime),
         make_secret_(std::move(make_secret)) {}
 
+  /// By an fd that nobody can write through.
+  struct ReadOnlySlab {
+    SlabId id;
+  };
   /// What a ticket stands for: a slab's memory, or a notice page.
-  using Goods = std::variant<SlabId, std::shared_ptr<NoticePage>>;
+  using Goods = std::variant<SlabId, ReadOnlySlab, std::shared_ptr<NoticePage>>;
 
-  /// A rank of a group, which is the session's.
+  /// A rank of a group, or an attachment, which is the session's.
   struct Holder {
     SessionId session{};
     GroupId group{};
     uint32_t rank = 0;
+    AttachmentId attachment{};
     friend bool operator==(const Holder&, const Holder&) = default;
   };
 
@@ -58,7 +63,7 @@ class ExportDesk {
 
   /// Voids all that a session has.
   void forget(SessionId session);
-  /// Voids the tickets that a rank has: what it leaves it must not fetch any more.
+  /// Voids the tickets that a rank or an attachment has: what it leaves it must not fetch any more.
   void forget(const Holder& holder);
   uint32_t count(SessionId session) const;
   Milliseconds lifetime() const { return lifetime_; }
@@ -82,8 +87,9 @@ class ExportDesk {
   MakeSecret make_secret_;
   std::unordered_map<std::string, Entry> entries_;
   std::map<SessionId, uint32_t> counts_;
-  // Keeps the fd that redeem() returned alive until it is sent; given up by the next task.
+  // Keep the fd that redeem() returned alive until it is sent; given up by the next task.
   std::shared_ptr<NoticePage> last_page_;
+  UniqueFd last_fd_;
 };
 
 }  // namespace cco::memd

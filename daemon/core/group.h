@@ -16,6 +16,7 @@
 #include "daemon/core/rendezvous.h"
 #include "daemon/core/session_table.h"
 #include "daemon/ports/notice_board.h"
+#include "device/runtime/gpu_driver.h"
 
 namespace cco::memd {
 
@@ -66,6 +67,13 @@ struct SlabSet {
 
 enum class Placement { kHeap, kControl, kExternal };
 
+/// Processes of the tenant may attach to the window.
+struct Grant {
+  std::string token;   // Secret.
+  std::string tenant;  // Its name, which means the same under the next configuration.
+  Access access = Access::kReadOnly;
+};
+
 struct Window {
   WindowId id{};
   std::string name;
@@ -78,6 +86,7 @@ struct Window {
   std::vector<bool> users;             // Ranks that have not given it up.
   Milliseconds keep{};                 // Once nobody uses it; 0: it ends then.
   bool found = false;                  // It was kept when it was made. Not recorded.
+  std::vector<Grant> grants;
 
   bool is_used() const { return std::find(users.begin(), users.end(), true) != users.end(); }
 };

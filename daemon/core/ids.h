@@ -11,6 +11,7 @@ enum class WindowId : uint64_t {};
 enum class SlabId : uint64_t {};
 enum class TenantId : uint64_t {};
 enum class LeaseId : uint64_t {};
+enum class AttachmentId : uint64_t {};
 
 template <typename Id>
 constexpr uint64_t number(Id id) {

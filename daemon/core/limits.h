@@ -21,6 +21,8 @@ struct Limits {
   uint32_t calls_per_session = 256;
   uint32_t leases = 256;
   uint32_t kept_windows = 1024;
+  uint32_t grants_per_group = 256;
+  uint32_t attachments_per_session = 256;
 };
 
 inline absl::Status over_limit(const char* name, uint64_t limit, const std::string& what) {

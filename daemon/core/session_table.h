@@ -36,9 +36,13 @@ struct Session {
   TimePoint since;
   SessionState state = SessionState::kAttached;
   std::set<std::pair<GroupId, uint32_t>> ranks;
+  std::set<AttachmentId> attachments;
   std::shared_ptr<RequestLog>
       requests;  // Shared with calls in progress, which may outlive the session.
   uint32_t running_calls = 0;
+
+  /// Its process's end is waited for.
+  bool may_map() const { return !ranks.empty() || !attachments.empty(); }
 };
 
 class SessionTable {

@@ -7,6 +7,9 @@
 //   live                             live                live               live
 //   lost (process not yet gone)      quarantined         quarantined        quarantined
 //   gone (left, or process exited)   held                freed, once        kept
+//
+// What would be freed while another tenant's session is attached to it is held until that has gone
+// (attachments.h).
 #pragma once
 
 #include <cstdint>
@@ -74,6 +77,9 @@ class SlabTable {
   /// Called whenever memory has been given back on a GPU; it must not call this.
   void set_on_freed(absl::AnyInvocable<void(int gpu)> on_freed) { on_freed_ = std::move(on_freed); }
 
+  /// As of GpuDriver.
+  bool enforces_read_only() const { return pool_.enforces_read_only(); }
+  absl::StatusOr<UniqueFd> read_only_fd(const UniqueFd& fd) const { return pool_.read_only_fd(fd); }
   /// kFreed gives the memory back; the id is void afterwards.
   void set_state(SlabId id, SlabState state);
 

@@ -40,6 +40,10 @@ class GpuPool {
   /// False: one that is drained, which the driver in this process does not know. It takes no calls.
   virtual bool is_open(int gpu) const = 0;
 
+  // As of GpuDriver. They ask no GPU, and answer at once.
+  virtual bool enforces_read_only() const = 0;
+  virtual absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) = 0;
+
   /// How long the call that runs now on that GPU's thread has been running; zero if none does.
   virtual std::chrono::milliseconds busy(int gpu) const = 0;
 };

@@ -21,6 +21,7 @@ enum class RecordKind {
   kLease = 10,
   kKeptWindow = 8,
   kGpu = 9,
+  kAttachment = 11,
 };
 
 struct Record {

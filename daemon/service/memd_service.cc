@@ -272,20 +272,14 @@ grpc::ServerUnaryReactor* MemdService::ExportSlabs(grpc::CallbackServerContext* 
                                                    v1::ExportSlabsResponse* response) {
   return mutate(context, request, response,
                 [this](Session& session, const auto& request, auto reply) {
-                  const auto tickets = broker_.export_slab(session, GroupId{request.group_id()},
-                                                           request.rank(), request.slab_index());
+                  const AttachmentId attachment{request.attachment_id()};
+                  const absl::StatusOr<Broker::SlabTickets> tickets =
+                      attachment != AttachmentId{}
+                          ? broker_.export_attachment(session, attachment)
+                          : broker_.export_slab(session, GroupId{request.group_id()},
+                                                request.rank(), request.slab_index());
                   if (!tickets.ok()) return reply(tickets.status());
-                  v1::ExportSlabsResponse response;
-                  response.set_expires_in_ms(
-                      static_cast<uint32_t>(broker_.options().ticket_lifetime.count()));
-                  for (const Broker::SlabTicket& ticket : tickets->slabs) {
-                    v1::SlabExport* slab = response.add_exports();
-                    slab->set_ticket(ticket.ticket);
-                    slab->set_size_bytes(ticket.size_bytes);
-                    slab->set_offset(ticket.offset);
-                  }
-                  response.set_notice_ticket(tickets->notice);
-                  reply(std::move(response));
+                  reply(render(*tickets, broker_));
                 });
 }
 
@@ -441,6 +435,54 @@ grpc::ServerUnaryReactor* MemdService::EvictKept(grpc::CallbackServerContext* co
                   v1::EvictKeptResponse response;
                   response.set_freed_bytes(*freed);
                   reply(std::move(response));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::GrantWindow(grpc::CallbackServerContext* context,
+                                                   const v1::GrantWindowRequest* request,
+                                                   v1::GrantWindowResponse* response) {
+  return mutate(
+      context, request, response, [this](Session& session, const auto& request, auto reply) {
+        const absl::StatusOr<GrantRequest> parsed = parse(request);
+        if (!parsed.ok()) return reply(parsed.status());
+        const absl::StatusOr<Broker::NewGrant> grant = broker_.grant_window(session, *parsed);
+        if (!grant.ok()) return reply(grant.status());
+        v1::GrantWindowResponse response;
+        response.set_token(grant->token);
+        response.set_is_enforced(grant->is_enforced);
+        reply(std::move(response));
+      });
+}
+
+grpc::ServerUnaryReactor* MemdService::RevokeGrant(grpc::CallbackServerContext* context,
+                                                   const v1::RevokeGrantRequest* request,
+                                                   v1::RevokeGrantResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::RevokeGrantResponse>(
+                      broker_.revoke_grant(session, parse(request), request.token())));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::AttachWindow(grpc::CallbackServerContext* context,
+                                                    const v1::AttachWindowRequest* request,
+                                                    v1::AttachWindowResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  const absl::StatusOr<const Attachment*> attachment =
+                      broker_.attach_window(session, request.token());
+                  if (!attachment.ok()) return reply(attachment.status());
+                  reply(render(**attachment, broker_));
+                });
+}
+
+grpc::ServerUnaryReactor* MemdService::DetachWindow(grpc::CallbackServerContext* context,
+                                                    const v1::DetachWindowRequest* request,
+                                                    v1::DetachWindowResponse* response) {
+  return mutate(context, request, response,
+                [this](Session& session, const auto& request, auto reply) {
+                  reply(empty_or<v1::DetachWindowResponse>(
+                      broker_.detach_window(session, AttachmentId{request.attachment_id()})));
                 });
 }
 

@@ -82,6 +82,16 @@ class MemdService : public v1::MemdService::CallbackService {
                                      v1::ListKeptResponse*) override;
   grpc::ServerUnaryReactor* EvictKept(grpc::CallbackServerContext*, const v1::EvictKeptRequest*,
                                       v1::EvictKeptResponse*) override;
+  grpc::ServerUnaryReactor* GrantWindow(grpc::CallbackServerContext*, const v1::GrantWindowRequest*,
+                                        v1::GrantWindowResponse*) override;
+  grpc::ServerUnaryReactor* RevokeGrant(grpc::CallbackServerContext*, const v1::RevokeGrantRequest*,
+                                        v1::RevokeGrantResponse*) override;
+  grpc::ServerUnaryReactor* AttachWindow(grpc::CallbackServerContext*,
+                                         const v1::AttachWindowRequest*,
+                                         v1::AttachWindowResponse*) override;
+  grpc::ServerUnaryReactor* DetachWindow(grpc::CallbackServerContext*,
+                                         const v1::DetachWindowRequest*,
+                                         v1::DetachWindowResponse*) override;
 
  protected:
   /// One call, until its answer has been taken, or nobody is there to take it.

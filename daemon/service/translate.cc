@@ -444,6 +444,7 @@ absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsR
     info->set_age_ms(milliseconds(broker.now() - session.since));
     info->set_rank_count(static_cast<uint32_t>(session.ranks.size()));
     info->set_ticket_count(broker.desk().count(session.id));
+    info->set_attachment_count(static_cast<uint32_t>(session.attachments.size()));
     info->set_state(broker.is_stalled(session) ? "stalled" : state_name(session.state));
     uint64_t bytes = 0;
     uint32_t windows = 0;
@@ -517,6 +518,7 @@ absl::StatusOr<v1::ListWindowsResponse> render_windows(const v1::ListWindowsRequ
     info->set_user_count(
         static_cast<uint32_t>(std::count(window->users.begin(), window->users.end(), true)));
     info->set_keep_ms(milliseconds(window->keep));
+    render_sharing(*group, *window, broker, info);
   }
   return response;
 }

@@ -21,6 +21,8 @@ grpc::Status to_grpc(const absl::Status& status);
 
 absl::StatusOr<JoinRequest> parse(const v1::JoinGroupRequest& request);
 BarrierRequest parse(const v1::BarrierRequest& request);
+absl::StatusOr<GrantRequest> parse(const v1::GrantWindowRequest& request);
+GrantRequest parse(const v1::RevokeGrantRequest& request);
 absl::StatusOr<WindowRequest> parse(const v1::CreateWindowRequest& request);
 LeaseRequest parse(const v1::CreateLeaseRequest& request);
 
@@ -31,6 +33,11 @@ std::string printable(std::string text, size_t most_bytes);
 v1::JoinGroupResponse render(const JoinResult& result, uint32_t rank);
 v1::ShrinkGroupResponse render(const ShrinkResult& result);
 v1::CreateWindowResponse render(const WindowResult& result);
+v1::ExportSlabsResponse render(const Broker::SlabTickets& tickets, const Broker& broker);
+v1::AttachWindowResponse render(const Attachment& attachment, const Broker& broker);
+/// Whom the window is granted to, and how often it is attached to.
+void render_sharing(const Group& group, const Window& window, const Broker& broker,
+                    v1::WindowInfo* info);
 
 /// A page of a listing: `page_size` of 1..1000 (0: 100), and where it starts. INVALID_ARGUMENT.
 struct Page {

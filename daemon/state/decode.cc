@@ -26,6 +26,8 @@ Identity identity(const v1::Process& process) {
   return {process.uid(), process.gid(), process.pid(), process.is_operator(), process.cgroup()};
 }
 
+Access access(bool may_write) { return may_write ? Access::kReadWrite : Access::kReadOnly; }
+
 std::optional<int> find_gpu(const Gpus& gpus, const std::string& uuid) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     if (gpus[i].uuid == uuid) return static_cast<int>(i);
@@ -55,6 +57,7 @@ struct Messages {
   std::map<std::pair<uint64_t, uint64_t>, v1::Window> windows;
   std::map<uint64_t, v1::Answer> answers;  // By sequence.
   std::map<uint64_t, v1::KeptWindow> kept_windows;
+  std::map<uint64_t, v1::Attachment> attachments;
 };
 
 bool parse(const Record& record, Messages* messages) {
@@ -90,6 +93,9 @@ bool parse(const Record& record, Messages* messages) {
     case RecordKind::kKeptWindow:
       return take(v1::KeptWindow(),
                   [&](v1::KeptWindow m) { messages->kept_windows[m.id()] = std::move(m); });
+    case RecordKind::kAttachment:
+      return take(v1::Attachment(),
+                  [&](v1::Attachment m) { messages->attachments[m.id()] = std::move(m); });
   }
   return false;
 }
@@ -120,6 +126,9 @@ class Decoder {
     for (const auto& [id, record] : messages_.kept_windows) {
       CCO_RETURN_IF_ERROR(decode_kept_window(record));
     }
+    for (const auto& [id, record] : messages_.attachments) {
+      CCO_RETURN_IF_ERROR(decode_attachment(record));
+    }
     decode_answers();
     drop_unused_slabs();
     return std::move(result_);
@@ -131,7 +140,8 @@ class Decoder {
     result_.facts = {record.driver(),
                      record.incarnation(),
                      {record.last_session_id(), record.last_slab_id(), record.last_group_id(),
-                      record.last_window_id(), record.last_generation(), record.last_lease_id()}};
+                      record.last_window_id(), record.last_generation(), record.last_lease_id(),
+                      record.last_attachment_id()}};
     result_.state.last_ids = result_.facts.last_ids;
   }
 
@@ -343,6 +353,9 @@ class Decoder {
     window.peer_offsets.assign(record.peer_offsets().begin(), record.peer_offsets().end());
     window.users.assign(record.users().begin(), record.users().end());
     window.keep = Milliseconds(record.keep_ms());
+    for (const v1::Grant& grant : record.grants()) {
+      window.grants.push_back({grant.token(), grant.tenant(), access(grant.may_write())});
+    }
     const bool is_kept = window.keep.count() != 0;
     if (window.users.size() != group.size() || window.size_bytes == 0) return false;
     if (!window.is_used() && !is_kept) return false;
@@ -412,6 +425,27 @@ class Decoder {
     result_.changes.kept_windows.insert(window.id);
     result_.losses.push_back(absl::StrCat("kept window '", window.name, "' of group '",
                                           window.group, "': a part of its memory is gone"));
+    return absl::OkStatus();
+  }
+
+  // After all others who own slabs: what is left is the attachments' alone.
+  absl::Status decode_attachment(const v1::Attachment& record) {
+    if (messages_.sessions.count(record.session_id()) == 0) {
+      return contradiction(
+          absl::StrCat("attachment ", record.id(), " is of no session ", record.session_id()));
+    }
+    Attachment attachment;
+    attachment.id = AttachmentId{record.id()};
+    attachment.session = SessionId{record.session_id()};
+    attachment.owner = identity(record.owner());
+    attachment.access = access(record.may_write());
+    attachment.size_bytes = record.size_bytes();
+    for (const uint64_t number : record.slab_ids()) {
+      const bool is_there = result_.state.slabs.count(SlabId{number}) != 0;
+      attachment.slabs.push_back(is_there ? SlabId{number} : SlabId{});
+      if (is_there) used_slabs_.insert(SlabId{number});
+    }
+    result_.state.attachments.push_back(std::move(attachment));
     return absl::OkStatus();
   }
 

@@ -61,6 +61,7 @@ std::string record_key(SessionId id) { return absl::StrCat(number(id)); }
 std::string record_key(SlabId id) { return absl::StrCat(number(id)); }
 std::string record_key(LeaseId id) { return absl::StrCat(number(id)); }
 std::string record_key(WindowId kept) { return absl::StrCat(number(kept)); }
+std::string record_key(AttachmentId id) { return absl::StrCat(number(id)); }
 std::string record_key(GroupId id) { return absl::StrCat(number(id)); }
 std::string record_key(GroupId group, uint32_t rank) {
   return absl::StrCat(number(group), "/", rank);
@@ -87,6 +88,7 @@ std::string encode(const DaemonFacts& facts) {
   record.set_last_window_id(facts.last_ids.window);
   record.set_last_generation(facts.last_ids.generation);
   record.set_last_lease_id(facts.last_ids.lease);
+  record.set_last_attachment_id(facts.last_ids.attachment);
   return record.SerializeAsString();
 }
 
@@ -202,6 +204,12 @@ std::string encode(const Group& group, const Window& window) {
   record.mutable_peer_offsets()->Add(window.peer_offsets.begin(), window.peer_offsets.end());
   for (const bool uses : window.users) record.add_users(uses);
   record.set_keep_ms(static_cast<uint64_t>(window.keep.count()));
+  for (const Grant& from : window.grants) {
+    v1::Grant* to = record.add_grants();
+    to->set_token(from.token);
+    to->set_tenant(from.tenant);
+    to->set_may_write(from.access == Access::kReadWrite);
+  }
   return record.SerializeAsString();
 }
 
@@ -217,6 +225,17 @@ std::string encode(const KeptWindow& window) {
   record.set_slab_bytes(window.slab_bytes);
   record.set_keep_ms(static_cast<uint64_t>(window.keep.count()));
   record.set_expires_ns(nanoseconds(window.expires));
+  return record.SerializeAsString();
+}
+
+std::string encode(const Attachment& attachment) {
+  v1::Attachment record;
+  record.set_id(number(attachment.id));
+  record.set_session_id(number(attachment.session));
+  fill(attachment.owner, record.mutable_owner());
+  record.set_may_write(attachment.access == Access::kReadWrite);
+  record.set_size_bytes(attachment.size_bytes);
+  for (const SlabId id : attachment.slabs) record.add_slab_ids(number(id));
   return record.SerializeAsString();
 }
 

@@ -180,6 +180,11 @@ std::vector<RecordChange> Recorder::encode_changes() {
     if (kept != nullptr) change.body = encode(*kept);
   }
   if (unsaved_.drains) encode_gpus(&changes);
+  for (const AttachmentId id : unsaved_.attachments) {
+    RecordChange& change = changes.emplace_back(RecordKind::kAttachment, record_key(id));
+    const Attachment* attachment = broker_->attachments().find(id);
+    if (attachment != nullptr) change.body = encode(*attachment);
+  }
   encode_answers(&changes);
   return changes;
 }

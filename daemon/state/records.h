@@ -29,6 +29,7 @@ std::string record_key(SlabId id);
 std::string record_key(LeaseId id);
 std::string record_key(GroupId id);
 std::string record_key(WindowId kept);
+std::string record_key(AttachmentId id);
 std::string record_key(GroupId group, uint32_t rank);
 std::string record_key(GroupId group, WindowId window);
 std::string record_key(SessionId session, const std::string& request_id);
@@ -49,6 +50,7 @@ std::string encode(const Group& group);
 std::string encode(const Group& group, uint32_t rank, const Gpus& gpus);
 std::string encode(const Group& group, const Window& window);
 std::string encode(const KeptWindow& window);
+std::string encode(const Attachment& attachment);
 std::string encode(SessionId session, const std::string& request_id,
                    const RequestLog::Entry& answer, uint64_t sequence);
 

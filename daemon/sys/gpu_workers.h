@@ -24,6 +24,10 @@ class GpuWorkers final : public GpuPool {
   bool is_open(int gpu) const override {
     return static_cast<size_t>(gpu) < driver_.devices().size();
   }
+  bool enforces_read_only() const override { return driver_.enforces_read_only(); }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) override {
+    return driver_.read_only_fd(exported);
+  }
   Milliseconds busy(int gpu) const override;
 
   /// Waits for all work to end. False: a GPU did not answer within `timeout`; the process must

@@ -40,6 +40,11 @@ uint64_t number_for(const std::string& field, Input& input, const Known& known) 
   if (field == "timeout_ms") return choose({0, 1000, 30000});
   if (field == "page_size") return choose({0, 1, 2, 1000});
   if (field == "placement") return choose({1, 1, 1, 2, 3});
+  if (field == "access") return choose({1, 2});
+  if (field == "keep_ms") return choose({0, 1, 60000});
+  if (field == "attachment_id") {
+    return input.below(4) != 0 ? 0 : one_of(known.attachments, input, uint64_t{1});
+  }
   return input.number();
 }
 
@@ -54,13 +59,17 @@ std::string text_for(const std::string& field, Input& input, Known& known) {
   if (field == "offer") return one_of(known.offers, input, std::string("none"));
   if (field == "unique_id") return input.below(4) == 0 ? std::string(input.below(40), 'u') : "";
   if (field == "lease") {
-    return input.below(4) != 0 ? "" : one_of(known.lease_tokens, input, std::string("none"));
+    return input.below(4) != 0 ? "" : one_of(known.tokens, input, std::string("none"));
   }
-  if (field == "tenant") return input.below(2) == 0 ? "" : "uid-1000";
   if (field == "cgroup") return input.below(2) == 0 ? "" : "/jobs";
   if (field == "gpu_uuid" || field == "gpu_uuids")
     return absl::StrCat("TOLD-", input.below(16) == 0 ? 9 : input.below(2));
   if (field == "transport") return input.below(2) == 0 ? "lsa" : "gda";
+  if (field == "token") return one_of(known.tokens, input, std::string("none"));
+  if (field == "tenant") {
+    static const std::vector<std::string> kTenants{"", "team", "uid-1000"};
+    return one_of(kTenants, input, std::string("nobody"));
+  }
   if (field == "page_token") return input.below(2) == 0 ? "" : absl::StrCat(input.number());
   if (field == "name") {
     static const std::vector<std::string> kNames{"a", "b", "a", "b", "", "ü€", "x\ny"};
@@ -139,8 +148,9 @@ void Known::learn(const Message& response) {
     if (field == "group_id") groups.push_back(std::stoull(value));
     if (field == "window_id") windows.push_back(std::stoull(value));
     if (field == "lease_id" && value != "0") lease_ids.push_back(std::stoull(value));
-    if (field == "token") lease_tokens.push_back(value);
     if (field == "generation") generations.push_back(std::stoull(value));
+    if (field == "attachment_id") attachments.push_back(std::stoull(value));
+    if (field == "token") tokens.push_back(value);
     if (absl::EndsWith(field, "ticket") && !value.empty()) tickets.push_back(value);
   });
 }

@@ -28,10 +28,8 @@ class Input {
 
 /// What answers have named so far, to anybody.
 struct Known {
-  std::vector<uint64_t> groups, windows, generations;
-  std::vector<std::string> tickets, offers;
-  std::vector<uint64_t> lease_ids;
-  std::vector<std::string> lease_tokens;
+  std::vector<uint64_t> groups, windows, generations, lease_ids, attachments;
+  std::vector<std::string> tickets, offers, tokens;  // Tokens of leases and of grants.
   std::string last_request_id;
   uint64_t requests = 0;
 

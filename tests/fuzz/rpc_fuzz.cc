@@ -61,6 +61,8 @@ BrokerOptions options() {
   options.limits.tickets_per_session = 8;
   options.limits.requests_per_session = 4;
   options.limits.calls_per_session = 6;
+  options.limits.grants_per_group = 4;
+  options.limits.attachments_per_session = 3;
   Tenant team;
   team.name = "team";
   team.uids = {2000};
@@ -236,8 +238,9 @@ void Node::redeem(size_t index) {
     }
   }
   const Group* owner = owner_of(daemon_->broker, inode);
-  expect(is_own_page || (owner != nullptr && may_map(*owner, process.session)),
-         "a ticket gives what belongs to a group that the process is not in");
+  expect(is_own_page || is_attached(daemon_->broker, inode, process.session) ||
+             (owner != nullptr && may_map(*owner, process.session)),
+         "a ticket gives what belongs to a group that the process is not in, nor granted to it");
 }
 
 void Node::offer(size_t index) {
@@ -322,7 +325,9 @@ const std::vector<Method>& methods() {
       method(&MemdService::CreateLease),      method(&MemdService::ListLeases),
       method(&MemdService::EndLease),         method(&MemdService::ListKept),
       method(&MemdService::EvictKept),        method(&MemdService::ShrinkGroup),
-      method(&MemdService::OpenWindow),       method(&MemdService::GetNode),
+      method(&MemdService::OpenWindow),       method(&MemdService::GrantWindow),
+      method(&MemdService::RevokeGrant),      method(&MemdService::AttachWindow),
+      method(&MemdService::DetachWindow),     method(&MemdService::GetNode),
       method(&MemdService::DrainGpu),         method(&MemdService::UndrainGpu)};
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");

@@ -38,6 +38,7 @@ class Checker {
  private:
   void check_slabs();
   void check_bytes();
+  void check_attachments();
   void check_sessions();
   void check_members(const Group& group);
   void check_heap(const Group& group);
@@ -55,11 +56,24 @@ class Checker {
 void Checker::run() {
   check_slabs();
   check_bytes();
+  check_attachments();
   check_sessions();
   for (const auto& [id, group] : broker_.groups()) {
     check_members(*group);
     check_heap(*group);
     check_waits(*group);
+  }
+}
+
+void Checker::check_attachments() {
+  for (const auto& [id, attachment] : broker_.attachments().all()) {
+    const auto session = broker_.sessions().all().find(attachment.session);
+    expect(session != broker_.sessions().all().end() && session->second.attachments.count(id) == 1,
+           "an attachment's session does not know of it");
+    for (const SlabId slab : attachment.slabs) {
+      expect(slab == SlabId{} || broker_.slabs().fd(slab) != nullptr,
+             "memory that somebody is attached to has been freed");
+    }
   }
 }
 
@@ -102,6 +116,13 @@ void Checker::check_slabs() {
                  found->second.payer.tenant == kept.tenant,
              "a kept window's slab is not kept, or another tenant's");
     }
+  }
+  for (const SlabId slab : broker_.attachments().inherited()) {
+    ++owners[slab];
+    const auto found = broker_.slabs().all().find(slab);
+    expect(found != broker_.slabs().all().end() && found->second.state == SlabState::kHeld &&
+               broker_.attachments().count(slab) != 0,
+           "a slab is held for an attachment that is not there");
   }
   std::set<uint64_t> inodes = pool_.unsettled();
   for (const auto& [id, slab] : broker_.slabs().all()) {
@@ -210,6 +231,18 @@ const Group* owner_of(const Broker& broker, uint64_t inode) {
     }
   }
   return nullptr;
+}
+
+bool is_attached(const Broker& broker, uint64_t inode, SessionId session) {
+  for (const auto& [id, attachment] : broker.attachments().all()) {
+    for (const SlabId slab : attachment.slabs) {
+      const UniqueFd* fd = broker.slabs().fd(slab);
+      if (attachment.session == session && fd != nullptr && inode_of(fd->get()) == inode) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 bool may_map(const Group& group, SessionId session) {

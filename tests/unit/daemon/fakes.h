@@ -90,6 +90,10 @@ class FakePool final : public GpuPool {
   }
   void when_idle(int gpu, absl::AnyInvocable<void()> done) override { run(gpu, std::move(done)); }
   bool is_open(int gpu) const override { return closed.count(gpu) == 0; }
+  bool enforces_read_only() const override { return enforces; }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd exported) override {
+    return driver_.read_only_fd(exported);
+  }
   Milliseconds busy(int gpu) const override { return Milliseconds(stuck.count(gpu) != 0 ? 1 : 0); }
 
   void answer() {
@@ -101,6 +105,7 @@ class FakePool final : public GpuPool {
   std::set<int> stuck;
   std::set<int> closed;
   int fail_call = -1;  // This call, counted from 0, fails.
+  bool enforces = true;
 
  private:
   absl::StatusOr<SlabMemory> make(int gpu, uint64_t size_bytes, MemoryKind kind) {

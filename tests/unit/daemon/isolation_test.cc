@@ -31,6 +31,8 @@ struct Names {
   std::string request_id = "no request";
   std::string lease_token = "no lease";
   uint64_t lease = 0;
+  std::string grant = "no grant";
+  AttachmentId attachment{5999};
   GroupId mine{};
 };
 
@@ -38,7 +40,8 @@ struct Names {
 struct World {
   World() {
     BrokerState state;
-    state.last_ids = {5000, 6000, 7000, 8000, 9000, 9900};  // Numbers that nothing else has.
+    // Numbers that nothing else has.
+    state.last_ids = {5000, 6000, 7000, 8000, 9000, 9900, 5500};
     f.broker.restore(std::move(state));
     owner = f.attach(1000);
     caller = f.attach(2000);
@@ -51,6 +54,15 @@ struct World {
     theirs.generation = window.generation;
     WindowRequest keep = f.window(theirs.group, 0, 4096, "kept");
     keep.keep = Milliseconds(1000);
+    keep.name = "granted";
+    granted = **f.create(owner, keep);
+    keep.name = "kept";
+    theirs.grant = f.broker
+                       .grant_window(f.session(owner), {theirs.group, 0, granted.window,
+                                                        granted.generation, "uid-1000"})
+                       ->token;
+    theirs.attachment = (*f.broker.attach_window(f.session(owner), theirs.grant))->id;
+    never.attachment = AttachmentId{number(theirs.attachment) - 1};
     const WindowResult kept = **f.create(owner, keep);
     f.broker.destroy_window(f.session(owner), theirs.group, 0, kept.window, kept.generation)
         .IgnoreError();
@@ -93,6 +105,7 @@ struct World {
   Fixture f;
   SessionId owner{}, caller{};
   GroupId mine{};
+  WindowResult granted;
   Names theirs, never;
 };
 
@@ -239,6 +252,33 @@ std::vector<Call> window_calls() {
   };
 }
 
+std::vector<Call> grant_calls() {
+  return {
+      {"GrantWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.grant_window(
+             w.f.session(id), {n.group, 0, w.granted.window, w.granted.generation, "uid-2000"}));
+       }},
+      {"RevokeGrant",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.revoke_grant(
+             w.f.session(id), {n.group, 0, w.granted.window, w.granted.generation, ""}, n.grant));
+       }},
+      {"AttachWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.attach_window(w.f.session(id), n.grant));
+       }},
+      {"ExportSlabs",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.export_attachment(w.f.session(id), n.attachment));
+       }},
+      {"DetachWindow",
+       [](World& w, SessionId id, const Names& n) {
+         return text(w.f.broker.detach_window(w.f.session(id), n.attachment));
+       }},
+  };
+}
+
 std::vector<Call> other_calls() {
   return {
       {"ListGroups",
@@ -284,7 +324,7 @@ std::vector<Call> other_calls() {
 
 std::vector<Call> all_calls() {
   std::vector<Call> calls = group_calls();
-  for (const auto& more : {window_calls(), other_calls()}) {
+  for (const auto& more : {window_calls(), grant_calls(), other_calls()}) {
     calls.insert(calls.end(), more.begin(), more.end());
   }
   return calls;
@@ -297,6 +337,7 @@ std::string without(const Names& names, const std::string& answer) {
                                       {absl::StrCat(number(names.window)), "WINDOW"},
                                       {absl::StrCat(number(names.kept)), "KEPT"},
                                       {absl::StrCat(names.generation), "GENERATION"},
+                                      {absl::StrCat(number(names.attachment)), "ATTACHMENT"},
                                       {absl::StrCat(names.tenant), "TENANT"},
                                       {absl::StrCat(names.lease), "LEASE"},
                                       {names.name, "NAME"},
@@ -310,6 +351,8 @@ std::string ownership(World& w) {
   return absl::StrCat(list_groups(w, w.owner),
                       text(render_windows(windows, w.f.broker, w.f.session(w.owner))),
                       text(render_kept({}, w.f.broker, w.f.session(w.owner))),
+                      text(w.f.broker.attach_window(w.f.session(w.owner), w.theirs.grant)),
+                      text(w.f.broker.detach_window(w.f.session(w.owner), w.theirs.attachment)),
                       text(w.f.broker.desk().redeem(w.owner, w.theirs.ticket)),
                       text(w.f.broker.desk().claim_offer(w.owner, w.theirs.offer)),
                       text(w.f.broker.authenticate(w.theirs.token, w.f.session(w.owner).who)));

@@ -351,6 +351,100 @@ TEST_F(RecorderTest, KeptWindowsStay) {
   EXPECT_TRUE(vault.fds.empty());
 }
 
+// Goal    grants and attachments outlive the daemon: what is held for an attachment alone stays the
+//         owner's, and is freed when it ends; its process is waited for.
+// Method  a window is granted and attached to; the owner goes, its window runs out, and daemons
+//         come and go at each step.
+TEST_F(RecorderTest, GrantsAndAttachmentsStay) {
+  constexpr Milliseconds kKeep{1000};
+  std::vector<SessionId> members;
+  SessionId other{};
+  AttachmentId attachment{};
+  std::string token;
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
+    other = node->broker.open_session({2000, 2000, 3, false}, Node::memfd("process"))->session;
+    const GroupId group = form(*node, members);
+    const WindowResult made = window(*node, members, group, "w", Placement::kHeap, 5000, kKeep);
+    const auto granted = node->broker.grant_window(
+        *node->broker.session(members[0]),
+        {group, 0, made.window, made.generation, "uid-2000", Access::kReadWrite});
+    ASSERT_TRUE(granted.ok()) << granted.status();
+    token = granted->token;
+    attachment = (*node->broker.attach_window(*node->broker.session(other), token))->id;
+    node->round();
+  }
+  auto before = store.records;
+  EXPECT_EQ(store.count(RecordKind::kAttachment), 1u);
+  {
+    const auto node = start();
+    EXPECT_EQ(store.records, before);
+    const Attachment* restored = node->broker.attachments().find(attachment);
+    ASSERT_NE(restored, nullptr);
+    EXPECT_EQ(encode(*restored), (before.at({RecordKind::kAttachment, record_key(attachment)})));
+    const Group& group = *node->broker.groups().begin()->second;
+    const Window& window = group.windows.begin()->second;
+    EXPECT_EQ(encode(group, window),
+              (before.at({RecordKind::kWindow, record_key(group.id, window.id)})));
+    EXPECT_EQ(node->broker.attachment_count(group, window), 1u);
+    const auto again = node->broker.attach_window(*node->broker.session(other), token);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_GT((*again)->id, attachment);
+    for (const SessionId id : members) node->broker.process_exited(id);
+    node->executor.advance(kKeep);
+    node->round();
+    EXPECT_EQ(store.count(RecordKind::kKeptWindow), 0u);
+    EXPECT_EQ(store.count(RecordKind::kGroup), 0u);
+  }
+  before = store.records;
+  EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
+  const auto node = start();
+  EXPECT_EQ(store.records, before);
+  EXPECT_EQ(node->broker.slabs().usage(0).held_bytes, 64u * 1024);
+  EXPECT_EQ(node->broker.slabs().bytes(Tenants().find({1000, 1000}), 0), 64u * 1024);
+  node->broker.close_session(other);
+  node->round();
+  EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
+  node->broker.process_exited(other);
+  node->round();
+  EXPECT_EQ(store.count(RecordKind::kSlab), 0u);
+  EXPECT_EQ(store.count(RecordKind::kAttachment), 0u);
+  EXPECT_TRUE(vault.fds.empty());
+}
+
+// Goal    an attachment whose memory is gone stays one, without it; one of no session is a
+//         contradiction.
+TEST_F(RecorderTest, AttachmentsThatHaveLostTheirMemory) {
+  const auto put = [&](AttachmentId id, SessionId session) {
+    Attachment attachment;
+    attachment.id = id;
+    attachment.session = session;
+    attachment.size_bytes = 1;
+    attachment.slabs = {SlabId{77}};
+    store.records[{RecordKind::kAttachment, record_key(id)}] = encode(attachment);
+  };
+  SessionId session{};
+  {
+    const auto node = start();
+    session = node->attach(1);
+    node->round();
+  }
+  put(AttachmentId{5}, session);
+  {
+    const auto node = start();
+    EXPECT_EQ(node->broker.attachments().find(AttachmentId{5})->slabs,
+              (std::vector<SlabId>{SlabId{}}));
+    EXPECT_EQ(node->broker.export_attachment(*node->broker.session(session), AttachmentId{5})
+                  .status()
+                  .code(),
+              absl::StatusCode::kAborted);
+  }
+  put(AttachmentId{6}, SessionId{99});
+  Node node(store, vault, driver);
+  EXPECT_EQ(node.start().code(), absl::StatusCode::kInternal);
+}
+
 // Goal    a kept window that has lost a part of its memory ends, and that is said; two tenants'
 //         windows of one name are one's, when a configuration makes them one: the later stays.
 TEST_F(RecorderTest, KeptWindowsThatCannotStay) {
@@ -517,7 +611,7 @@ TEST_F(RecorderTest, NothingIsLeftOfTheDead) {
   EXPECT_TRUE(vault.fds.empty());
   for (const RecordKind kind :
        {RecordKind::kSession, RecordKind::kGroup, RecordKind::kRank, RecordKind::kWindow,
-        RecordKind::kSlab, RecordKind::kAnswer, RecordKind::kKeptWindow}) {
+        RecordKind::kSlab, RecordKind::kAnswer, RecordKind::kKeptWindow, RecordKind::kAttachment}) {
     EXPECT_EQ(store.count(kind), 0u) << static_cast<int>(kind);
   }
   EXPECT_EQ(store.count(RecordKind::kDaemon), 1u);

@@ -31,6 +31,10 @@ class ToldPool final : public GpuPool {
   void release(int gpu, SlabMemory memory) override;
   void when_idle(int, absl::AnyInvocable<void()> done) override { done(); }
   bool is_open(int) const override { return true; }
+  bool enforces_read_only() const override { return false; }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd) override {
+    return absl::UnimplementedError("this memory has none");
+  }
   std::chrono::milliseconds busy(int gpu) const override {
     return std::chrono::milliseconds(has_call(gpu) ? 1 : 0);
   }

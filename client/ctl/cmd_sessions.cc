@@ -22,13 +22,14 @@ absl::StatusOr<int> run(const Settings& settings) {
                {"RANKS", Align::kRight},
                {"WINDOWS", Align::kRight},
                {"TICKETS", Align::kRight},
+               {"ATTACHED", Align::kRight},
                {"SLABS", Align::kRight}});
   for (const v1::SessionInfo& session : listed->sessions()) {
     table.add({absl::StrCat(session.session_id()), absl::StrCat(session.pid()),
                absl::StrCat(session.uid()), absl::StrCat(session.gid()), session.state(),
                human_duration(session.age_ms()), absl::StrCat(session.rank_count()),
                absl::StrCat(session.window_count()), absl::StrCat(session.ticket_count()),
-               human_bytes(session.slab_bytes())});
+               absl::StrCat(session.attachment_count()), human_bytes(session.slab_bytes())});
   }
   print(table.text());
   return kExitOk;

@@ -22,6 +22,18 @@ std::string placement_name(v1::Placement placement) {
   }
 }
 
+// "team:read,other:write".
+std::string sharing_of(const v1::WindowInfo& window) {
+  std::string text;
+  for (const v1::GrantInfo& grant : window.grants()) {
+    absl::StrAppend(&text, text.empty() ? "" : ",", grant.grantee(), ":",
+                    grant.access() == v1::ACCESS_READ_WRITE ? "write"
+                    : grant.is_enforced()                   ? "read"
+                                                            : "read(not-enforced)");
+  }
+  return text.empty() ? "-" : text;
+}
+
 absl::StatusOr<int> run(const Settings& settings, const std::string& group) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   v1::ListWindowsRequest request;
@@ -45,13 +57,16 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& group) {
                {"SIZE", Align::kRight},
                {"SLAB", Align::kRight},
                {"GENERATION", Align::kRight},
-               {"USERS", Align::kRight}});
+               {"USERS", Align::kRight},
+               {"ATTACHED", Align::kRight},
+               {"GRANTED TO"}});
   for (const v1::WindowInfo& window : listed->windows()) {
     table.add({absl::StrCat(window.group_id()), absl::StrCat(window.window_id()),
                window.name().empty() ? "-" : window.name(), placement_name(window.placement()),
                absl::StrCat("0x", absl::Hex(window.offset())), human_bytes(window.size_bytes()),
                absl::StrCat(window.slab_index()), absl::StrCat(window.generation()),
-               absl::StrCat(window.user_count())});
+               absl::StrCat(window.user_count()), absl::StrCat(window.attachment_count()),
+               sharing_of(window)});
   }
   print(table.empty() ? "no windows\n" : table.text());
   return kExitOk;

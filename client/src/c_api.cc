@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "cco/cco.h"
 #include "client/base/status_macros.h"
+#include "client/src/attachment.h"
 #include "client/src/c_support.h"
 #include "client/src/client.h"
 #include "client/src/comm.h"
@@ -48,6 +49,11 @@ template <>
 struct Handle<cco_window> {
   using Object = Window;
   static constexpr HandleKind kKind = HandleKind::kWindow;
+};
+template <>
+struct Handle<cco_attachment> {
+  using Object = Attachment;
+  static constexpr HandleKind kKind = HandleKind::kAttachment;
 };
 template <>
 struct Handle<cco_comm> {
@@ -127,6 +133,17 @@ absl::Status add_external(const cco_external_memory& memory, WindowSpec* spec) {
   spec->allocation_bytes = memory.allocation_bytes;
   spec->allocation_offset = memory.allocation_offset;
   return absl::OkStatus();
+}
+
+std::string text_of(const cco_grant_token& token) {
+  return {reinterpret_cast<const char*>(token.bytes), sizeof token.bytes};
+}
+
+absl::StatusOr<v1::Access> access_of(uint32_t access) {
+  if (access == CCO_ACCESS_READ) return v1::ACCESS_READ;
+  if (access == CCO_ACCESS_READ_WRITE) return v1::ACCESS_READ_WRITE;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("access is %d; it takes CCO_ACCESS_READ or CCO_ACCESS_READ_WRITE", access));
 }
 
 void fill_info(const Group& group, cco_group_info* info) {
@@ -430,6 +447,72 @@ cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_
     CCO_RETURN_IF_ERROR(require(address, "address"));
     CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
     CCO_ASSIGN_OR_RETURN(const uint64_t value, found->address(lsa_rank, offset));
+    *address = reinterpret_cast<void*>(value);
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_window_grant(cco_window* window, const char* tenant, uint32_t access,
+                            cco_grant_token* token) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(tenant, "tenant"));
+    CCO_RETURN_IF_ERROR(require(token, "token"));
+    CCO_ASSIGN_OR_RETURN(std::string name, checked_name(tenant, "tenant"));
+    CCO_ASSIGN_OR_RETURN(const v1::Access known, access_of(access));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    CCO_ASSIGN_OR_RETURN(const std::string secret, grant(*found, name, known));
+    if (secret.size() != sizeof token->bytes) {
+      return absl::InternalError(
+          absl::StrFormat("cco-memd gives a token of %d bytes", secret.size()));
+    }
+    std::memcpy(token->bytes, secret.data(), secret.size());
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_window_revoke(cco_window* window, const cco_grant_token* token) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(token, "token"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
+    return revoke(*found, text_of(*token));
+  });
+}
+
+cco_status cco_attachment_create(cco_client* client, const cco_grant_token* token, int32_t device,
+                                 cco_attachment** attachment) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(token, "token"));
+    CCO_RETURN_IF_ERROR(require(attachment, "attachment"));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> found, find(client));
+    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Attachment> made,
+                         Attachment::create(std::move(found), text_of(*token), device));
+    return publish(std::move(made), token_of(client), attachment);
+  });
+}
+
+void cco_attachment_destroy(cco_attachment* attachment) {
+  destroy(attachment, [](Attachment& last) { last.give_up(); });
+}
+
+cco_status cco_attachment_get_info(cco_attachment* attachment, cco_attachment_info* info) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Attachment> found, find(attachment));
+    cco_attachment_info known{};
+    known.access =
+        found->facts().access() == v1::ACCESS_READ ? CCO_ACCESS_READ : CCO_ACCESS_READ_WRITE;
+    known.size_bytes = found->facts().size_bytes();
+    known.rank_count = found->rank_count();
+    known.is_enforced = found->facts().is_enforced() ? 1 : 0;
+    return write_struct(known, info, "info");
+  });
+}
+
+cco_status cco_attachment_get_address(cco_attachment* attachment, uint32_t rank, uint64_t offset,
+                                      void** address) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(address, "address"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Attachment> found, find(attachment));
+    CCO_ASSIGN_OR_RETURN(const uint64_t value, found->address(rank, offset));
     *address = reinterpret_cast<void*>(value);
     return absl::OkStatus();
   });

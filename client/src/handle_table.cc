@@ -26,6 +26,8 @@ const char* name_of(uint64_t kind) {
       return "window";
     case HandleKind::kComm:
       return "communicator";
+    case HandleKind::kAttachment:
+      return "attachment";
   }
   return "nothing";
 }

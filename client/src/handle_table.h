@@ -14,7 +14,13 @@
 
 namespace cco::client {
 
-enum class HandleKind : uint64_t { kClient = 1, kGroup = 2, kWindow = 3, kComm = 4 };
+enum class HandleKind : uint64_t {
+  kClient = 1,
+  kGroup = 2,
+  kWindow = 3,
+  kComm = 4,
+  kAttachment = 5,
+};
 
 /// A token has the kind in its lowest 3 bits, above them a 36-bit count from 1, and in the highest
 /// 25 a pattern that no address of a process has and that differs between copies of this library.

@@ -1,6 +1,7 @@
 // The daemon dies at any step of keeping its state.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -180,6 +181,19 @@ void shrink(std::vector<Group>* groups, std::vector<Window>* large) {
   }
 }
 
+// Granted to this user's own tenant, and read through the grant.
+void share(const Client& client, const Window& window, int value) {
+  cco_grant_token token{};
+  const std::string tenant = absl::StrCat("uid-", ::geteuid());
+  ASSERT_TRUE(succeeded(window.grant(tenant.c_str(), CCO_ACCESS_READ, &token)));
+  Attachment attachment;
+  ASSERT_TRUE(succeeded(Attachment::create(client, token, 0, &attachment)));
+  ASSERT_TRUE(succeeded(window.revoke(token)));
+  const unsigned char* address = nullptr;
+  ASSERT_TRUE(succeeded(attachment.get_address(1, 0, &address)));
+  EXPECT_EQ(address[4095], value);
+}
+
 // Everything that makes or ends something, with bytes in it.
 void live(Rank& rank) {
   const Client client = attach_patiently(rank.socket_path);
@@ -209,6 +223,7 @@ void live(Rank& rank) {
       groups, "kept", {.size_bytes = 4096, .timeout_ms = kTimeoutMs, .keep_ms = 3'600'000});
   ASSERT_FALSE(::testing::Test::HasFailure());
   for (uint32_t rank = 0; rank < 2; ++rank) fill(kept[rank], rank, 5 + static_cast<int>(rank));
+  share(client, kept[0], 6);
   small.clear();
   EXPECT_TRUE(all_succeeded(
       on_threads(2, [&](uint32_t rank) { return groups[rank].barrier(kTimeoutMs); })));

@@ -79,6 +79,8 @@ typedef struct cco_client cco_client; /* this process's session with the node's 
 typedef struct cco_group cco_group;   /* one rank's membership in a group */
 typedef struct cco_window cco_window; /* one rank's use of a window */
 typedef struct cco_comm cco_comm;     /* one rank's use of a device communicator */
+/* this process's use of a window that another tenant has granted */
+typedef struct cco_attachment cco_attachment;
 
 /* ---- Errors and version ---------------------------------------------------------------------- */
 
@@ -378,6 +380,63 @@ CCO_API cco_status cco_window_get_device_pointer(cco_window* window,
  * CCO_OUT_OF_RANGE: no such rank, or offset >= size. */
 CCO_API cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_t offset,
                                           void** address);
+
+/* ---- Windows shared across tenants ----------------------------------------------------------- */
+
+typedef struct cco_grant_token {
+  unsigned char bytes[16];
+} cco_grant_token;
+
+#define CCO_ACCESS_READ 1u
+#define CCO_ACCESS_READ_WRITE 2u
+
+/* Lets processes of another tenant attach to this window, on all ranks, with `*token`, a secret
+ * that this process gives them as it likes. Local. `tenant` is its name, as `ccoctl tenants` shows
+ * it there. The token works for that tenant alone, any number of times, until it is revoked or
+ * nobody uses the window any more; it comes along when the group is shrunk.
+ *
+ * CCO_ACCESS_READ is enforced against a process that maps the memory itself where the driver can:
+ * on host, unless the process runs as the daemon's own user or as root. On cuda and hip it binds
+ * those who use this library alone: whoever can attach could write. cco_attachment_info says
+ * which, and `ccoctl windows`.
+ *
+ * CCO_INVALID_ARGUMENT     no such access, or no text that could be a tenant's name. Whether there
+ *                          is such a tenant is not told
+ * CCO_FAILED_PRECONDITION  the window shares its memory with others: create it with keep_ms; or the
+ *                          daemon's configuration allows no access that is not enforced */
+CCO_API cco_status cco_window_grant(cco_window* window, const char* tenant, uint32_t access,
+                                    cco_grant_token* token);
+
+/* Voids the token. Local. Who is attached stays so: mappings cannot be taken back.
+ * CCO_NOT_FOUND: this window has no grant of that token. */
+CCO_API cco_status cco_window_revoke(cco_window* window, const cco_grant_token* token);
+
+/* Attaches to a window that `token` grants to this process's tenant, and maps every rank's copy for
+ * `device`, an ordinal of this process. Local; its owners notice nothing. The memory stays theirs,
+ * and there until the attachment ends, whatever becomes of them.
+ *
+ * CCO_NOT_FOUND            no such device here; or the token never was, is void, or is not for this
+ *                          process's tenant, alike
+ * CCO_FAILED_PRECONDITION  this device cannot reach that memory, or some of it is gone */
+CCO_API cco_status cco_attachment_create(cco_client* client, const cco_grant_token* token,
+                                         int32_t device, cco_attachment** attachment);
+
+/* Unmaps it: kernels that use it must have ended. Local. */
+CCO_API void cco_attachment_destroy(cco_attachment* attachment);
+
+typedef struct cco_attachment_info {
+  uint32_t struct_size; /* in: sizeof(cco_attachment_info) of the caller */
+  uint32_t access;      /* CCO_ACCESS_READ or CCO_ACCESS_READ_WRITE */
+  uint64_t size_bytes;  /* of the window, per rank */
+  uint32_t rank_count;
+  uint32_t is_enforced; /* 0: for reading, and only this library keeps to that; else 1 */
+} cco_attachment_info;
+CCO_API cco_status cco_attachment_get_info(cco_attachment* attachment, cco_attachment_info* info);
+
+/* Address, for kernels and copies of this process, of `offset` in `rank`'s copy. Stores to an
+ * attachment for reading fault. CCO_OUT_OF_RANGE: no such rank, or offset >= size. */
+CCO_API cco_status cco_attachment_get_address(cco_attachment* attachment, uint32_t rank,
+                                              uint64_t offset, void** address);
 
 /* ---- Device communicators -------------------------------------------------------------------- */
 

@@ -231,6 +231,14 @@ class Window {
     if (status == CCO_OK) *address = static_cast<T*>(found);
     return status;
   }
+  /// Lets processes of a tenant attach; `access` is CCO_ACCESS_*.
+  [[nodiscard]] cco_status grant(const char* tenant, uint32_t access,
+                                 cco_grant_token* token) const {
+    return cco_window_grant(get(), tenant, access, token);
+  }
+  [[nodiscard]] cco_status revoke(const cco_grant_token& token) const {
+    return cco_window_revoke(get(), &token);
+  }
 
   explicit operator bool() const { return get() != nullptr; }
   cco_window* get() const { return handle_.get(); }
@@ -247,6 +255,40 @@ class Window {
   }
 
   detail::Owner<cco_window, cco_window_destroy> handle_;
+};
+
+/// This process's use of a window that another tenant has granted; see cco_attachment_create().
+class Attachment {
+ public:
+  /// Local.
+  [[nodiscard]] static cco_status create(const Client& client, const cco_grant_token& token,
+                                         int32_t device, Attachment* result) {
+    cco_attachment* made = nullptr;
+    const cco_status status = cco_attachment_create(client.get(), &token, device, &made);
+    if (status == CCO_OK) {
+      result->handle_ = detail::Owner<cco_attachment, cco_attachment_destroy>(made);
+    }
+    return status;
+  }
+
+  [[nodiscard]] cco_status get_info(cco_attachment_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_attachment_get_info(get(), info);
+  }
+  /// Address of `offset_bytes` in a rank's copy.
+  template <typename T>
+  [[nodiscard]] cco_status get_address(uint32_t rank, uint64_t offset_bytes, T** address) const {
+    void* found = nullptr;
+    const cco_status status = cco_attachment_get_address(get(), rank, offset_bytes, &found);
+    if (status == CCO_OK) *address = static_cast<T*>(found);
+    return status;
+  }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_attachment* get() const { return handle_.get(); }
+
+ private:
+  detail::Owner<cco_attachment, cco_attachment_destroy> handle_;
 };
 
 /// One rank's use of a device communicator. Kernels that use it, and what they posted, must have

@@ -380,9 +380,9 @@ TEST(Isolation, OthersThingsAreAsIfTheyWereNot) {
 }
 
 // Goal    no call is forgotten here. GetNode takes nothing that names anything; leases are made and
-//         ended by operators, who see all.
+//         ended, and GPUs drained, by operators, who see all.
 TEST(Isolation, EveryCallIsTried) {
-  std::set<std::string> tried{"GetNode", "CreateLease", "EndLease"};
+  std::set<std::string> tried{"GetNode", "CreateLease", "EndLease", "DrainGpu", "UndrainGpu"};
   for (const Call& call : all_calls()) tried.insert(call.rpc);
   const google::protobuf::ServiceDescriptor* service =
       v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");

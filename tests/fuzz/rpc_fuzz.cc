@@ -403,7 +403,9 @@ void Node::wind_down() {
   expect(broker.sessions().size() == 0 && broker.groups().empty() && broker.forming().empty() &&
              broker.slabs().size() == 0 && daemon_->pool.live().empty(),
          "at the end something is left");
-  expect(store_.records.size() == store_.count(RecordKind::kDaemon) && vault_.fds.empty(),
+  // GPUs that are drained stay so.
+  const size_t lasting = store_.count(RecordKind::kDaemon) + store_.count(RecordKind::kGpu);
+  expect(store_.records.size() == lasting && vault_.fds.empty(),
          "at the end records or descriptors are left");
   expect(daemon_->executor.timer_count() == 0, "at the end there is a timer");
   for (const std::string& problem : problems_) std::fprintf(stderr, "%s\n", problem.c_str());

@@ -196,7 +196,7 @@ TEST_F(KeptTest, BadRequestsSayWhy) {
   const auto waits = f.create(members[0], request);
   request.rank = 1;
   request.keep += Milliseconds(1);
-  EXPECT_THAT(refused(request), AllOf(HasSubstr("rank 1"), HasSubstr("5001 ms")));
+  EXPECT_THAT(refused(request), AllOf(HasSubstr("rank 1"), HasSubstr("keep_ms 5001")));
   EXPECT_EQ(waits->status().code(), absl::StatusCode::kInvalidArgument);
 
   JoinRequest by_id;

@@ -56,6 +56,7 @@ absl::Status KeptState::choose_gpus(DriverOptions* options) const {
   if (options->kind == DriverKind::kAuto) {
     CCO_ASSIGN_OR_RETURN(options->kind, parse_driver_kind(gpus.driver));
   }
+  options->hides_gpus = true;
   options->visible_gpus = std::move(gpus.visible);
   return absl::OkStatus();
 }

@@ -135,6 +135,10 @@ int serve(const cco::memd::Config& config, char** arguments) {
   if (!status.ok()) return fail(status, kUnavailable);
   (*journal)->record(cco::memd::Severity::kInfo, "stopped", "");
   if ((*memd)->wants_restart()) {
+    if (!(*memd)->drained()) {
+      (*journal)->record(cco::memd::Severity::kError, "gpu_stuck",
+                         "action=\"start anew, which waits for its driver's call\"");
+    }
     if (!is_of_systemd) return start_anew(arguments);
     ::_exit(kStartAnew);  // Not later than a driver that does not answer.
   }

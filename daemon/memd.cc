@@ -132,6 +132,7 @@ struct Memd::Parts {
   Acceptor acceptor;    // Of the RPC socket.
   bool drained = true;
   bool restarts = false;
+  bool told_to_stop = false;  // By a signal: that goes before a restart.
 };
 
 Memd::Memd(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -281,7 +282,9 @@ absl::Status Memd::run(bool handle_signals) {
       return absl::ResourceExhaustedError(absl::StrCat("signalfd: ", std::strerror(errno)));
     CCO_RETURN_IF_ERROR(parts.loop->watch(signals, [&] {
       signalfd_siginfo info;
-      if (::read(signals.get(), &info, sizeof info) == sizeof info) stop();
+      if (::read(signals.get(), &info, sizeof info) != sizeof info) return;
+      parts.told_to_stop = true;
+      stop();
     }));
   }
   std::function<void()> feed_watchdog;
@@ -309,13 +312,13 @@ void Memd::restart() {
   stop();
 }
 
-bool Memd::wants_restart() const { return parts_->restarts; }
+bool Memd::wants_restart() const { return parts_->restarts && !parts_->told_to_stop; }
 
 void Memd::stop() {
   parts_->loop->post([this] {
     Parts& parts = *parts_;
     if (parts.stopper.joinable()) return;
-    notify_systemd("STOPPING=1");
+    if (!parts.restarts) notify_systemd("STOPPING=1");
     if (parts.recorder != nullptr) parts.recorder->stop();
     parts.broker.stop();
     // Who comes now is the next daemon's, if systemd listens for both.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "client/bench/bench.h"
 #include "client/ctl/statistics.h"
@@ -32,6 +33,17 @@ class Attack {
     threads_.emplace_back([this] { call(); });
     threads_.emplace_back([this] { offer(); });
   }
+  /// UNAVAILABLE: not all of it took place.
+  absl::Status took_place() const {
+    if (calls_ > 0 && offers_ > 0 && silent_.size() == size_t{2} * kSilentConnections) {
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(absl::StrCat("the attack made ", calls_.load(), " calls, ",
+                                               offers_.load(), " offers and ", silent_.size(),
+                                               " of ", 2 * kSilentConnections,
+                                               " silent connections: raise the limits of "
+                                               "cco-memd and of this process"));
+  }
   ~Attack() {
     ended_ = true;
     for (std::thread& thread : threads_) thread.join();
@@ -44,17 +56,22 @@ class Attack {
     while (connection.ok() && !ended_) {
       v1::ListSessionsResponse response;
       (void)(*connection)->call(&v1::MemdService::Stub::ListSessions, request, &response, kTimeout);
+      ++calls_;
     }
   }
   void offer() {
     auto connection = Connection::open(socket_path_, kTimeout);
     const UniqueFd memory(::memfd_create("offer", MFD_CLOEXEC));
-    while (connection.ok() && !ended_) (void)(*connection)->offer(memory);
+    while (connection.ok() && !ended_) {
+      (void)(*connection)->offer(memory);
+      ++offers_;
+    }
   }
 
   const std::string socket_path_;
   std::vector<UniqueFd> silent_;
   std::atomic<bool> ended_{false};
+  std::atomic<uint64_t> calls_{0}, offers_{0};
   std::vector<std::thread> threads_;
 };
 
@@ -75,6 +92,7 @@ absl::Status bench_hostile(Context& context) {
     CCO_ASSIGN_OR_RETURN(const std::vector<double> in_peace, time_calls(context));
     const Attack attack(context.connection->socket_path());
     CCO_ASSIGN_OR_RETURN(const std::vector<double> under_attack, time_calls(context));
+    CCO_RETURN_IF_ERROR(attack.took_place());
     calm.insert(calm.end(), in_peace.begin(), in_peace.end());
     attacked.insert(attacked.end(), under_attack.begin(), under_attack.end());
     ratios.push_back(spread_of(under_attack).p99 / spread_of(in_peace).p99);

@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::start(const Option
 }
 
 absl::Status PrivateDaemon::prepare() {
+  ::unsetenv("CCO_LEASE");  // Of the machine's daemon, if any.
   if (options_.program.empty()) options_.program = find_daemon();
   std::string folder = std::filesystem::temp_directory_path() / "cco-bench-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) {

@@ -14,8 +14,8 @@ std::string state_of(const v1::Gpu& gpu) {
   std::string state = gpu.state();
   if (state == "draining") state += ", " + human_duration(gpu.drain_left_ms()) + " left";
   if (gpu.revoked_bytes() > 0) state += ", " + human_bytes(gpu.revoked_bytes()) + " let go of";
+  if (gpu.busy_ms() >= kStuckMs) state += ", stuck for " + human_duration(gpu.busy_ms());
   if (state != "serving") return state;
-  if (gpu.busy_ms() >= kStuckMs) return "stuck for " + human_duration(gpu.busy_ms());
   return gpu.busy_ms() > 0 ? "busy" : "idle";
 }
 

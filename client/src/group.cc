@@ -218,9 +218,13 @@ absl::Status Group::check() const {
   const uint64_t word = notice_page_->abort_word();
   if (word == CCO_ABORT_NONE) return absl::OkStatus();
   const uint32_t rank = CCO_ABORT_RANK(word);
-  return with_error_rank(absl::AbortedError(absl::StrCat(abort_cause(CCO_ABORT_REASON(word), rank),
-                                                         ": leave the group and form a new one")),
-                         static_cast<int>(rank));
+  const char* const next = CCO_ABORT_REASON(word) == CCO_ABORT_PEER_LOST
+                               ? ": go on without it (cco_group_shrink()), or leave the group and "
+                                 "form a new one"
+                               : ": leave the group and form a new one";
+  return with_error_rank(
+      absl::AbortedError(absl::StrCat(abort_cause(CCO_ABORT_REASON(word), rank), next)),
+      static_cast<int>(rank));
 }
 
 absl::Status Group::abort() {

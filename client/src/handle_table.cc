@@ -60,7 +60,12 @@ absl::StatusOr<HandleTable::Replaced> HandleTable::replace(HandleKind kind, uint
                                                            const std::string& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = entries_.find(token);
-  if (found == entries_.end() || !found->second.void_because.empty()) return refuse(kind, token);
+  if (found == entries_.end() || (token & kKindMask) != static_cast<uint64_t>(kind)) {
+    return refuse(kind, token);
+  }
+  if (!found->second.void_because.empty()) {
+    return absl::FailedPreconditionError(found->second.void_because);
+  }
   const uint64_t parent = found->second.parent;
   Replaced replaced;
   take(token, &replaced.objects);

@@ -135,7 +135,9 @@ absl::Status Window::place(const WindowSpec& spec, const v1::CreateWindowRespons
   device_.local_key = window_key(device_.generation);
   device_.size_bytes = spec.size_bytes;
   device_.incarnation = group_->client().connection().incarnation();
-  return write_descriptor(answer.descriptor_offset());
+  absl::Status written = write_descriptor(answer.descriptor_offset());
+  if (!written.ok()) group_->windows().remove(device_.generation);
+  return written;
 }
 
 // The descriptor, the addresses of the team's copies, and a remote key per world rank.

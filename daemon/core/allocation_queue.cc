@@ -85,6 +85,14 @@ uint64_t AllocationQueue::waiting_bytes(int gpu) const {
   return bytes;
 }
 
+uint64_t AllocationQueue::waiting_bytes(TenantId tenant, int gpu) const {
+  uint64_t bytes = 0;
+  for (const auto& [arrival, entry] : entries_) {
+    if (entry->payer.tenant == tenant && !entry->is_tried) bytes += entry->bytes_on(gpu);
+  }
+  return bytes;
+}
+
 void AllocationQueue::note_freed(int gpu) {
   for (auto& [arrival, entry] : entries_) {
     if (entry->bytes_on(gpu) != 0) entry->waits_for_driver = false;

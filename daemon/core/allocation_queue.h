@@ -59,6 +59,9 @@ class AllocationQueue {
   /// How many wait for that GPU, those that are being tried included.
   uint32_t count(int gpu) const;
   uint64_t waiting_bytes(int gpu) const;
+  /// Of one tenant, but for those that are being tried.
+  uint64_t waiting_bytes(TenantId tenant, int gpu) const;
+  size_t size() const { return entries_.size(); }
 
   void note_served(TenantId tenant) { served_[tenant] = ++last_service_; }
   /// The driver has got memory back there.

@@ -297,6 +297,7 @@ class Broker {
   void revoke(int gpu);
   /// It is draining, and nothing is left there.
   bool is_drained_out(int gpu) const;
+  void drop_kept_on(int gpu);
   void finish_drain(int gpu);
   void set_drained(int gpu);
   void end_forming(int gpu);
@@ -305,6 +306,7 @@ class Broker {
 
   void restore_slabs(BrokerState* state);
   void restore_lease(Lease lease);
+  void end_old_leases();
   void restore_drains(GpuDrains drains);
   void give_up_if_away(SessionId id);
   void set_out(Group& group, uint32_t rank, MemberState state);
@@ -339,14 +341,18 @@ class Broker {
   /// `has_memory`: its slabs are there.
   absl::Status check_another_slab(const Group& group, const std::string& what,
                                   bool has_memory = false) const;
-  absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
-                                uint64_t size_bytes) const;
+  /// `will_wait`: what the tenant waits for counts, too, so that it cannot stand in the way of
+  /// others for more than it may have.
+  absl::Status check_byte_quota(TenantId tenant, const std::vector<int>& gpus, uint64_t size_bytes,
+                                bool will_wait) const;
   absl::Status check_lease(const Payer& payer, const std::vector<int>& gpus,
                            uint64_t size_bytes) const;
   // Memory for groups (broker_memory.cc).
   /// SlabTable::create() within the tenant's quota, out of the lease if there is one, else in turn
   /// if there is no room at once and a deadline until which it may wait.
   void create_slabs(Allocation wanted);
+  /// That its GPUs serve, and the tenant's quota.
+  absl::Status check_slabs(const Allocation& wanted, bool will_wait) const;
   bool has_room(const Allocation& wanted) const;
   bool may_wait(const Allocation& wanted) const;
   void try_driver(const AllocationQueue::Entry& entry);

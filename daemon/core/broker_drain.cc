@@ -125,6 +125,10 @@ void Broker::begin_drain(int gpu, Milliseconds deadline) {
                                " deadline_ms=", deadline.count(), " users=", users(gpu).size()));
   tell_draining(gpu, true);
   end_forming(gpu);
+  const absl::Status refusal = check_serving(gpu);
+  for (const auto& [id, group] : groups_) {
+    if (has_ranks_on(*group, gpu)) end_waits(id, refusal);
+  }
   finish_drain(gpu);
 }
 
@@ -169,13 +173,17 @@ void Broker::revoke(int gpu) {
       }
     }
   }
+  drop_kept_on(gpu);
+  revoke_attached(gpu);
+  finish_drain(gpu);
+}
+
+void Broker::drop_kept_on(int gpu) {
   for (auto kept = kept_windows_.all().begin(); kept != kept_windows_.all().end();) {
     const KeptWindow& window = (kept++)->second;
     if (std::find(window.gpus.begin(), window.gpus.end(), gpu) == window.gpus.end()) continue;
     drop_kept(window.id, "kept_window_revoked");
   }
-  revoke_attached(gpu);
-  finish_drain(gpu);
 }
 
 bool Broker::is_drained_out(int gpu) const {
@@ -185,6 +193,13 @@ bool Broker::is_drained_out(int gpu) const {
 }
 
 void Broker::finish_drain(int gpu) {
+  const auto drain = drains_.find(gpu);
+  if (drain == drains_.end() || drain->second.service != GpuService::kDraining) return;
+  // Nobody can use what is kept there, and nobody else is waited for.
+  if (std::none_of(groups_.begin(), groups_.end(),
+                   [gpu](const auto& group) { return has_ranks_on(*group.second, gpu); })) {
+    drop_kept_on(gpu);
+  }
   if (!is_drained_out(gpu)) return;
   // The end of the process closes all, even if the GPU does not answer any more.
   if (options_.drains_by_restart) return set_drained(gpu);
@@ -233,7 +248,6 @@ std::vector<GpuUser> Broker::users(int gpu) const {
 uint64_t Broker::revoked_bytes(int gpu) const {
   uint64_t bytes = 0;
   for (const auto& [id, group] : groups_) {
-    if (CCO_ABORT_REASON(group->abort_word) != CCO_ABORT_REVOKED) continue;
     for (uint32_t rank = 0; rank < group->size(); ++rank) {
       if (group->ranks[rank].gpu != gpu) continue;
       for (const auto& [index, set] : group->slabs) {

@@ -173,9 +173,16 @@ void Broker::restore_lease(Lease lease) {
   lease.timer =
       executor_.call_at(lease.expires, [this, id] { close_lease(id, "its time to live is over"); });
   slabs_.ledger().reserve(id, lease.gpus, lease.bytes_per_gpu);
-  const bool is_over = lease.expires <= executor_.now();
   leases_.add(std::move(lease));
-  if (is_over) close_lease(id, "its time to live ended while no daemon ran");
+}
+
+void Broker::end_old_leases() {
+  for (auto lease = leases_.all().begin(); lease != leases_.all().end();) {
+    const Lease& one = (lease++)->second;
+    if (one.expires <= executor_.now()) {
+      close_lease(one.id, "its time to live ended while no daemon ran");
+    }
+  }
 }
 
 absl::StatusOr<LeaseId> Broker::find_lease(const Session& session,

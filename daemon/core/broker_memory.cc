@@ -15,6 +15,8 @@ namespace {
 
 // Nobody tells when others on this machine give memory back to the driver.
 constexpr Milliseconds kDriverPause{1000};
+// Each is looked at, for each of the others, whenever memory is freed.
+constexpr size_t kMostWaiting = 1024;
 
 }  // namespace
 
@@ -24,7 +26,7 @@ void Broker::create_slabs(Allocation wanted) {
     if (slabs.ok()) return done(std::move(slabs));
     done(mention_kept(slabs.status(), tenant, gpus));
   };
-  absl::Status status = check_byte_quota(wanted.payer.tenant, wanted.gpus, wanted.size_bytes);
+  absl::Status status = check_slabs(wanted, false);
   if (status.ok()) status = check_lease(wanted.payer, wanted.gpus, wanted.size_bytes);
   if (!status.ok()) return wanted.done(status);
   const auto entry = std::make_shared<Allocation>(std::move(wanted));
@@ -33,7 +35,21 @@ void Broker::create_slabs(Allocation wanted) {
     return try_driver(entry);
   }
   if (!may_wait(*entry)) return entry->done(no_room(*entry));
+  status = check_slabs(*entry, true);
+  if (status.ok() && queue_.size() >= kMostWaiting) {
+    status = absl::ResourceExhaustedError(
+        absl::StrCat("there is no room now, and ", kMostWaiting,
+                     " others wait for memory already, which are the most that may. Try later"));
+  }
+  if (!status.ok()) return entry->done(status);
   wait_in_turn(entry);
+}
+
+absl::Status Broker::check_slabs(const Allocation& wanted, bool will_wait) const {
+  absl::Status status;
+  for (const int gpu : wanted.gpus) status.Update(check_serving(gpu));
+  status.Update(check_byte_quota(wanted.payer.tenant, wanted.gpus, wanted.size_bytes, will_wait));
+  return status;
 }
 
 bool Broker::has_room(const Allocation& wanted) const {
@@ -86,6 +102,7 @@ void Broker::wait_in_turn(const AllocationQueue::Entry& entry) {
   entry->timer = executor_.call_at(entry->deadline, [this, entry] {
     if (entry->is_tried) return;  // The driver's answer ends it.
     const absl::Status status = no_room(*entry);
+    queue_.note_served(entry->payer.tenant);  // It has had its turn.
     leave_queue(*entry);
     entry->done(status);
   });
@@ -118,8 +135,7 @@ void Broker::serve_soon() {
 void Broker::serve() {
   const auto fits = [this](const Allocation& entry) { return has_room(entry); };
   while (const AllocationQueue::Entry entry = queue_.next(fits)) {
-    const absl::Status status =
-        check_byte_quota(entry->payer.tenant, entry->gpus, entry->size_bytes);
+    const absl::Status status = check_slabs(*entry, false);
     if (status.ok()) {
       try_driver(entry);
     } else {

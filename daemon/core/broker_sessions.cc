@@ -202,6 +202,7 @@ void Broker::retire(Group& group) {
   for (uint32_t rank = 0; rank < group.size(); ++rank) changes_.ranks.emplace(group.id, rank);
   for (const auto& [id, window] : group.windows) changes_.windows.emplace(group.id, id);
   groups_.erase(group.id);
+  for (const auto& [gpu, drain] : drains_) finish_drain(gpu);
 }
 
 BrokerState::LastIds Broker::last_ids() const {
@@ -264,6 +265,7 @@ void Broker::restore(BrokerState state) {
     }
     review_slabs(group);
   }
+  end_old_leases();
   restore_drains(std::move(state.drains));
 }
 

@@ -121,6 +121,12 @@ void Broker::finish_shrink(GroupId id, const std::vector<uint32_t>& survivors,
                                old.shrink_call->what(),
                                ": a rank has gone while memory was being allocated; try again")));
   }
+  absl::Status serving;  // A drain may have begun meanwhile.
+  for (const uint32_t rank : survivors) serving.Update(check_serving(old.ranks[rank].gpu));
+  if (!serving.ok()) {
+    free_control();
+    return end_shrink(old, serving);
+  }
   absl::StatusOr<std::unique_ptr<Group>> made = make_survivors(old, survivors, *control);
   if (!made.ok()) {
     free_control();

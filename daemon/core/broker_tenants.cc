@@ -85,7 +85,10 @@ absl::Status Broker::check_kept(uint64_t more, bool is_operator, const std::stri
   const uint64_t limit = options_.kept_descriptors;
   if (limit == 0) return absl::OkStatus();
   uint64_t used = sessions_.size() + slabs_.size() + (is_operator ? 0 : limit / 64);
-  for (const auto& [id, group] : groups_) used += group->size() * (1 + in_the_making(*group));
+  for (const auto& [id, group] : groups_) {
+    const bool shrinks = group->shrink_call != nullptr && group->shrink_call->is_doing();
+    used += group->size() * (1 + in_the_making(*group) + (shrinks ? 2 : 0));
+  }
   for (const auto& [key, forming] : forming_) used += uint64_t{2} * forming.call->size();
   if (more <= limit - std::min(used, limit)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -141,18 +144,21 @@ absl::Status Broker::check_another_slab(const Group& group, const std::string& w
 }
 
 absl::Status Broker::check_byte_quota(TenantId tenant, const std::vector<int>& gpus,
-                                      uint64_t size_bytes) const {
+                                      uint64_t size_bytes, bool will_wait) const {
   const uint64_t limit = tenants().terms(tenant).quotas.bytes_per_gpu;
   if (limit == 0) return absl::OkStatus();
   std::map<int, uint64_t> asked;
   for (const int gpu : gpus) asked[gpu] += size_bytes;
   for (const auto& [gpu, bytes] : asked) {
-    const uint64_t used = slabs_.bytes(tenant, gpu);
+    const uint64_t waiting = will_wait ? queue_.waiting_bytes(tenant, gpu) : 0;
+    const uint64_t used = slabs_.bytes(tenant, gpu) + waiting;
     if (bytes <= limit - std::min(used, limit)) continue;
     const std::string& uuid = slabs_.gpus()[static_cast<size_t>(gpu)].uuid;
-    return over_quota({absl::StrCat("slabs of ", bytes, " bytes on ", uuid), tenants().name(tenant),
-                       "its quotas.bytes_per_gpu", limit, used, absl::StrCat("bytes on ", uuid),
-                       bytes_by_pid(tenant, gpu, nullptr)});
+    return over_quota(
+        {absl::StrCat("slabs of ", bytes, " bytes on ", uuid), tenants().name(tenant),
+         "its quotas.bytes_per_gpu", limit, used,
+         absl::StrCat("bytes on ", uuid, will_wait ? ", those waited for included" : ""),
+         bytes_by_pid(tenant, gpu, nullptr)});
   }
   return absl::OkStatus();
 }

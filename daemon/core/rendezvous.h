@@ -149,11 +149,11 @@ class Rendezvous {
   }
 
   void time_out(uint32_t rank, Milliseconds timeout) {
-    if (is_doing()) {
-      return drop(rank,
-                  absl::DeadlineExceededError(absl::StrCat(
-                      what_, ": all ranks came, but ", doing_, " has not ended within ",
-                      timeout.count(), " ms. See `ccoctl gpus` for a GPU that is busy for long")));
+    if (is_doing() || complete()) {  // Complete: what ends the call is about to run.
+      return drop(rank, absl::DeadlineExceededError(absl::StrCat(
+                            what_, ": all ranks came, but ", is_doing() ? doing_ : "it",
+                            " has not ended within ", timeout.count(),
+                            " ms. See `ccoctl gpus` for a GPU that is busy for long")));
     }
     const std::vector<uint32_t> late = missing();
     drop(rank, about_rank(absl::DeadlineExceededError(absl::StrCat(

@@ -17,7 +17,7 @@ namespace cco::memd {
 struct Quotas {
   uint64_t bytes_per_gpu = 0;  // Of slabs, from the moment their allocation begins.
   uint64_t groups = 0;         // Running and forming.
-  uint64_t windows = 0;        // Of all its groups.
+  uint64_t windows = 0;        // Of all its groups, and kept.
   uint64_t sessions = 0;
 };
 

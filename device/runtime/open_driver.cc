@@ -55,8 +55,8 @@ absl::StatusOr<DriverKind> parse_driver_kind(std::string_view text) {
 
 absl::StatusOr<std::unique_ptr<GpuDriver>> open_driver(const DriverOptions& options) {
   const bool has_library = options.kind == DriverKind::kCuda || options.kind == DriverKind::kHip;
-  if (has_library && options.visible_gpus.has_value()) {
-    return open_only(options.kind, *options.visible_gpus);
+  if (has_library && options.hides_gpus) {
+    return open_only(options.kind, options.visible_gpus);
   }
   if (options.kind == DriverKind::kCuda) return open_cuda_driver();
   if (options.kind == DriverKind::kHip) return open_hip_driver();

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +19,10 @@ struct DriverOptions {
   uint32_t host_devices = 8;  ///< How many devices the host driver shows, 1..64.
   uint64_t host_bytes_per_device =
       0;  ///< Memory of each; 0: half of this machine's (or cgroup's) memory, shared out.
-  /// UUIDs of the only GPUs that the library of kCuda or kHip may open; none: it opens what it
-  /// finds. An empty list: the library is not opened at all. kHost shows all its devices.
-  std::optional<std::vector<std::string>> visible_gpus = std::nullopt;
+  /// With `hides_gpus`, UUIDs of the only GPUs that the library of kCuda or kHip may open; with
+  /// none it is not opened at all. kHost shows all its devices.
+  bool hides_gpus = false;
+  std::vector<std::string> visible_gpus;
 };
 
 /// "auto", "host", "cuda", "hip"; INVALID_ARGUMENT names the choices.

@@ -104,7 +104,8 @@ class Node:
             node = json.loads(text)
             answer.update({key: int(node.get(f"{key}_count", 0)) for key in ("session", "group", "window")})
             answer["fds"] = int(node["open_fds"])
-            for key in ("slab_count", "slab_bytes", "quarantined_bytes", "held_bytes"):
+            for key in ("slab_count", "slab_bytes", "quarantined_bytes", "held_bytes", "reserved_bytes", "kept_bytes",
+                        "waiting_count"):
                 answer[key] = sum(int(gpu.get(key, 0)) for gpu in node["gpus"])
             return True
 

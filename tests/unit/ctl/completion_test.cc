@@ -16,7 +16,7 @@ TEST(Completion, ContainsEverySubcommand) {
   for (const Command& command : commands()) {
     command.define(*app.add_subcommand(command.name, command.summary), settings);
   }
-  ASSERT_EQ(commands().size(), 15u);
+  ASSERT_EQ(commands().size(), 17u);
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const absl::StatusOr<std::string> script = completion_script(app, shell);
     ASSERT_TRUE(script.ok()) << script.status();

@@ -129,6 +129,46 @@ TEST_F(DrainTest, FormingGroups) {
   EXPECT_TRUE(node.broker.forming().empty());
 }
 
+// Goal    a group that shrinks meanwhile does not begin anew on that GPU, whatever it has there.
+TEST_F(DrainTest, ShrinkingGroups) {
+  form_pair();
+  node.pool.stuck.insert(0);
+  std::vector<Fixture::Answer<ShrinkResult>> answers;
+  for (const uint32_t rank : {0, 1}) {
+    answers.push_back(std::make_shared<absl::StatusOr<ShrinkResult>>());
+    node.broker.shrink(node.session(members[rank]), {group, rank, {}}, node.into(answers.back()));
+  }
+  ASSERT_TRUE(drain("HOST-1", 0).ok());
+  EXPECT_EQ(node.broker.service(1), GpuService::kDraining) << "a control region is being made";
+  node.pool.stuck.clear();
+  node.pool.answer();
+  for (const auto& answer : answers) {
+    expect_refused(answer->status(), StatusCode::kUnavailable, "HOST-1 is being drained");
+  }
+  EXPECT_EQ(node.broker.service(1), GpuService::kDrained);
+  EXPECT_EQ(node.broker.groups().size(), 1u) << "the old one";
+  for (const uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(node.broker.leave(node.session(members[rank]), group, rank).ok());
+  }
+  EXPECT_EQ(node.pool.live(), 0);
+}
+
+// Goal    what nobody uses, and is kept, holds up no drain.
+TEST_F(DrainTest, KeptWindows) {
+  form_pair();
+  WindowRequest request = node.window(group, 0, 4096, "kept");
+  request.keep = Milliseconds(1'000'000);
+  ASSERT_TRUE((*node.create_all(members, request)[0]).ok());
+  ASSERT_TRUE(drain("HOST-1", 30000).ok());
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(node.broker.service(1), GpuService::kDraining);
+    ASSERT_TRUE(node.broker.leave(node.session(members[rank]), group, rank).ok());
+  }
+  EXPECT_EQ(node.broker.service(1), GpuService::kDrained);
+  EXPECT_TRUE(logged("kept_window_revoked"));
+  EXPECT_EQ(node.pool.live(), 0);
+}
+
 // Goal    the deadline of a drain can be set anew, the drain be taken back, and repeated.
 TEST_F(DrainTest, SecondThoughts) {
   form_pair();

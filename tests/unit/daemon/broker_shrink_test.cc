@@ -103,6 +103,19 @@ TEST_F(ShrinkTest, SurvivorsKeepTheirMemory) {
   EXPECT_EQ(f.pool.live(), 0);
 }
 
+// Goal    a time-out that falls between the last rank's end and what follows from it is a time-out.
+TEST_F(ShrinkTest, TimesOutWhenAllHaveCome) {
+  std::vector<Answer> answers;
+  for (const uint32_t rank : {0, 1, 2}) answers.push_back(shrink(rank, Milliseconds(100)));
+  ASSERT_TRUE(f.broker.leave(f.session(members[3]), group, 3).ok());
+  f.executor.advance_late(Milliseconds(100));
+  for (const Answer& answer : answers) {
+    EXPECT_EQ(answer->status().code(), absl::StatusCode::kDeadlineExceeded) << answer->status();
+  }
+  EXPECT_THAT(text(answers[0]->status()), HasSubstr("all ranks came"));
+  EXPECT_THAT(text(answers[1]->status()), HasSubstr("rank 0 has not come"));
+}
+
 // Goal    while a lost rank's process lives, and may write into the survivors' memory, they wait;
 // once
 //         it has exited its own memory is freed, and theirs is nobody else's.

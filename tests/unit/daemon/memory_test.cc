@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSlab = 1 << 20, kControl = 64 * 1024;
 constexpr uint64_t kGpu = 8 * kSlab + 8 * kControl;  // Eight slabs, and control regions.
-constexpr uint32_t kLow = 1000, kLowToo = 1001, kHigh = 2000;
+constexpr uint32_t kLow = 1000, kLowToo = 1001, kHigh = 2000, kLimited = 3000;
 constexpr Milliseconds kWait{1000};
 
 std::string text(const absl::Status& status) { return std::string(status.message()); }
@@ -33,7 +33,11 @@ class MemoryTest : public ::testing::Test {
     high.name = "high";
     high.uids = {kHigh};
     high.priority = 5;
-    options.tenants = Tenants({high}, {});
+    Tenant limited;
+    limited.name = "limited";
+    limited.uids = {kLimited};
+    limited.quotas.bytes_per_gpu = 4 * kSlab + 2 * kControl;
+    options.tenants = Tenants({high, limited}, {});
     return options;
   }
   // A group of one, and its session.
@@ -103,6 +107,46 @@ TEST_F(MemoryTest, ComesWhenOthersLeave) {
                                                         2 * kSlab, " bytes_free=", 4 * kControl),
                                            "memory_pressure_over gpu=HOST-0"));
   EXPECT_EQ(f.executor.timer_count(), 0u);
+}
+
+// Goal    who waits on a GPU that is taken out of service is told at once.
+TEST_F(MemoryTest, Drain) {
+  holder(kHigh, 8 * kSlab);
+  const Window window = ask(form(kLow), 2 * kSlab);
+  EXPECT_TRUE(waits(window));
+  ASSERT_TRUE(f.broker.drain(f.session(f.attach(0)), "HOST-0", Milliseconds(30000)).ok());
+  EXPECT_EQ(window->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(text(window->status()), HasSubstr("HOST-0 is being drained"));
+}
+
+// Goal    nobody stands in the way of others for more than its quota.
+TEST_F(MemoryTest, QuotaOfWhoWaits) {
+  holder(kHigh, 8 * kSlab);
+  const Member member = form(kLimited);
+  const Window within = ask(member, 3 * kSlab), over = ask(member, 2 * kSlab);
+  EXPECT_TRUE(waits(within));
+  EXPECT_EQ(over->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(text(over->status()),
+              AllOf(HasSubstr("its quotas.bytes_per_gpu"), HasSubstr("those waited for included")));
+}
+
+// Goal    who has waited in vain has had its turn: asking again does not put it before others.
+// Method  one is served, so that it comes after one that never was and asks for too much, twice.
+TEST_F(MemoryTest, TurnInVain) {
+  const Member all = holder(kHigh, 6 * kSlab), some = holder(kHigh, kSlab);
+  const Member more = holder(kHigh, kSlab);
+  const Member greedy = form(kLow), modest = form(kLowToo), other = form(kLowToo + 1);
+  const Window first = ask(modest, kSlab), keeps_queue = ask(other, 3 * kSlab, 10 * kWait);
+  leave(some);
+  EXPECT_TRUE(first->ok()) << first->status();
+  const Window vain = ask(greedy, 4 * kSlab), again = ask(greedy, 4 * kSlab, 10 * kWait);
+  const Window second = ask(modest, kSlab, 10 * kWait);
+  f.executor.advance(kWait);
+  EXPECT_EQ(vain->status().code(), absl::StatusCode::kResourceExhausted);
+  leave(all);
+  EXPECT_TRUE(keeps_queue->ok()) << keeps_queue->status();
+  EXPECT_TRUE(second->ok()) << second->status();
+  EXPECT_TRUE(waits(again));
 }
 
 // Goal    a wait ends by its deadline, and says what was asked, what is free, its turn, and who has

@@ -22,7 +22,7 @@ struct DriverOptions {
   /// With `hides_gpus`, UUIDs of the only GPUs that the library of kCuda or kHip may open; with
   /// none it is not opened at all. kHost shows all its devices.
   bool hides_gpus = false;
-  std::vector<std::string> visible_gpus;
+  std::vector<std::string> visible_gpus = {};
 };
 
 /// "auto", "host", "cuda", "hip"; INVALID_ARGUMENT names the choices.

@@ -61,6 +61,7 @@ class MachineLock {
   /// UNAVAILABLE: another process has held it for a second; an update takes microseconds.
   absl::Status lock() {
     threads_.lock();
+    file_.reset(::open(kFile, O_RDONLY | O_CLOEXEC));
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
@@ -68,7 +69,7 @@ class MachineLock {
         std::this_thread::yield();
         continue;
       }
-      threads_.unlock();
+      unlock();
       return absl::UnavailableError(absl::StrCat(
           "updating a word of GPU memory takes a lock on ", kFile, ", and for a second: ",
           std::strerror(error), ". If a process of this machine is stopped, let it go on"));
@@ -76,14 +77,14 @@ class MachineLock {
     return absl::OkStatus();
   }
   void unlock() {
-    ::flock(file_.get(), LOCK_UN);
+    file_.reset();
     threads_.unlock();
   }
 
  private:
   static constexpr const char* kFile = "/dev/null";
-  std::mutex threads_;  // They share the file.
-  const UniqueFd file_{::open(kFile, O_RDONLY | O_CLOEXEC)};
+  std::mutex threads_;
+  UniqueFd file_;
 };
 
 MachineLock& updating() {

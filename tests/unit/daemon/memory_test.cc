@@ -134,7 +134,7 @@ TEST_F(MemoryTest, QuotaOfWhoWaits) {
 // Method  one is served, so that it comes after one that never was and asks for too much, twice.
 TEST_F(MemoryTest, TurnInVain) {
   const Member all = holder(kHigh, 6 * kSlab), some = holder(kHigh, kSlab);
-  const Member more = holder(kHigh, kSlab);
+  holder(kHigh, kSlab);
   const Member greedy = form(kLow), modest = form(kLowToo), other = form(kLowToo + 1);
   const Window first = ask(modest, kSlab), keeps_queue = ask(other, 3 * kSlab, 10 * kWait);
   leave(some);

@@ -126,8 +126,9 @@ TEST_F(GroupTest, RanksDisagree) {
          options.slot_bytes = (rank == 2 ? uint64_t{8} : uint64_t{4}) << 30;
          return join(client, options, &slots[rank]);
        })) {
-    EXPECT_TRUE(refused(result, CCO_INVALID_ARGUMENT,
-                        {"rank 2 asks for slot_bytes 8589934592", "rank 0 for 4294967296"}));
+    EXPECT_TRUE(
+        refused(result, CCO_INVALID_ARGUMENT,
+                {"rank 2 asks for slot_bytes 8589934592", "rank 0 for slot_bytes 4294967296"}));
     EXPECT_EQ(result.rank, 2);
   }
 }

@@ -139,6 +139,7 @@ TEST_F(DrainTest, ShrinkingGroups) {
     node.broker.shrink(node.session(members[rank]), {group, rank, {}}, node.into(answers.back()));
   }
   ASSERT_TRUE(drain("HOST-1", 0).ok());
+  node.executor.advance(Milliseconds(0));
   EXPECT_EQ(node.broker.service(1), GpuService::kDraining) << "a control region is being made";
   node.pool.stuck.clear();
   node.pool.answer();

@@ -126,7 +126,7 @@ TEST_F(HostileTest, ConnectionsOfOneTenant) {
 //         each takes seconds.
 TEST_F(HostileTest, LargeRequests) {
 #if defined(__SANITIZE_THREAD__)
-  constexpr int kCalls = 2;
+  constexpr int kCalls = 1;
 #else
   constexpr int kCalls = 32;
 #endif
@@ -187,6 +187,9 @@ std::string h2_call(uint32_t stream, const std::string& method, const std::strin
 // answers
 //         is read, until the daemon hangs up.
 TEST_F(HostileTest, AnswersThatNobodyReads) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "so many calls take minutes here";
+#endif
   UniqueFd channel;
   const std::string secret = token(&channel);
   const UniqueFd socket = connect_rpc();

@@ -1,13 +1,11 @@
 #include "daemon/config_tenants.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
@@ -23,12 +21,8 @@ absl::Status invalid(const Parts&... parts) {
 }
 
 absl::Status check_name(const std::string& name) {
-  constexpr size_t kMaxBytes = 63;
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-  });
-  if (name.empty() || name.size() > kMaxBytes || !is_plain) {
-    return invalid("a tenant's name is '", name, "'; it takes 1 to ", kMaxBytes,
+  if (name.empty() || name.size() > kMaxTenantNameBytes || !is_plain_name(name)) {
+    return invalid("a tenant's name is '", name, "'; it takes 1 to ", kMaxTenantNameBytes,
                    " letters, digits, '.', '_' and '-'");
   }
   if (absl::StartsWith(name, "uid-")) {

@@ -3,16 +3,14 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "daemon/core/broker.h"
 #include "daemon/core/error.h"
+#include "daemon/core/tenants.h"
 
 namespace cco::memd {
 namespace {
-
-constexpr size_t kMaxTenantNameBytes = 63;
 
 const char* name_of(Access access) {
   return access == Access::kReadOnly ? "read-only" : "read-write";
@@ -20,9 +18,7 @@ const char* name_of(Access access) {
 
 // Of the form only: whether there is such a tenant is not for everybody to know.
 absl::Status check_tenant_name(const std::string& name) {
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-  });
+  const bool is_plain = is_plain_name(name);
   if (!name.empty() && name.size() <= kMaxTenantNameBytes && is_plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("tenant has ", name.size(), " bytes",

@@ -226,15 +226,11 @@ void Broker::form_group(const FormingKey& key) {
   }
   absl::StatusOr<std::unique_ptr<Group>> group = make_group(forming);
   if (!group.ok()) return fail(group.status());
-  std::vector<int> gpus;
-  for (const Rank& rank : (*group)->ranks) gpus.push_back(rank.gpu);
-  const uint64_t control_bytes = (*group)->heap.control_bytes();
   call.set_doing("the allocation of the control regions");
-  const Payer payer{forming.tenant, (*group)->lease};
   Allocation wanted;
-  wanted.payer = payer;
-  wanted.gpus = std::move(gpus);
-  wanted.size_bytes = control_bytes;
+  wanted.payer = {forming.tenant, (*group)->lease};
+  wanted.gpus = (*group)->gpus();
+  wanted.size_bytes = (*group)->heap.control_bytes();
   wanted.kind = MemoryKind::kControl;
   wanted.done = [this, key,
                  group = std::move(*group)](absl::StatusOr<std::vector<SlabId>> control) mutable {
@@ -261,9 +257,7 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
       slabs_.set_state(id, SlabState::kFreed);
     return call->fail(failure);
   }
-  for (Rank& rank : group->ranks) {
-    if (pressed_.count(rank.gpu) != 0) tell_pressure(rank);
-  }
+  for (Rank& rank : group->ranks) tell_pressure(rank);
   group->slabs.emplace(group->next_slab_index++,
                        control_set(*std::move(control), group->heap.control_bytes()));
   const uint32_t asked_lsa_size = call->args(0).lsa_size;

@@ -83,8 +83,7 @@ void Broker::shrink_if_complete(Group& group) {
   ShrinkCall& call = *group.shrink_call;
   if (call.is_doing() || call.empty() || !call.complete()) return;
   const std::vector<uint32_t> survivors = call.waiting();
-  absl::Status status = check_kept(uint64_t{2} * survivors.size(), false, call.what());
-  for (const uint32_t rank : survivors) status.Update(check_serving(group.ranks[rank].gpu));
+  const absl::Status status = check_kept(uint64_t{2} * survivors.size(), false, call.what());
   if (!status.ok()) return end_shrink(group, status);
   call.set_doing("the allocation of control regions");
   Allocation wanted;
@@ -236,7 +235,7 @@ void Broker::hand_over(Group& old, const std::vector<uint32_t>& survivors, Group
                   absl::StrCat("group=", number(old.id), " ranks=", old.size(),
                                " into=", number(group.id), " survivors=", group.size()));
   for (uint32_t rank = 0; rank < group.size(); ++rank) {
-    if (pressed_.count(group.ranks[rank].gpu) != 0) tell_pressure(group.ranks[rank]);
+    tell_pressure(group.ranks[rank]);
     Session& session = *sessions_.find(group.ranks[rank].session);
     desk_.forget({session.id, old.id, survivors[rank]});
     session.ranks.erase({old.id, survivors[rank]});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,12 @@ bool takes(const Tenant& tenant, const Identity& who) {
 }
 
 }  // namespace
+
+bool is_plain_name(const std::string& name) {
+  return absl::c_all_of(name, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
+}
 
 bool is_below(const std::string& cgroup, const std::string& ancestor) {
   return absl::StartsWith(cgroup, ancestor) &&

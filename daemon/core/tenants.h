@@ -32,6 +32,11 @@ struct Tenant {
   Quotas quotas;
 };
 
+inline constexpr size_t kMaxTenantNameBytes = 63;
+/// Whether all of it are letters, digits, '.', '_' and '-', which is what tenants' names are made
+/// of.
+bool is_plain_name(const std::string& name);
+
 /// Whether `cgroup` is `ancestor` or lies below it.
 bool is_below(const std::string& cgroup, const std::string& ancestor);
 

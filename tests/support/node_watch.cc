@@ -90,31 +90,9 @@ std::vector<std::string> NodeWatch::pending() {
          << "the daemon holds  " << ledger.text() << "\n  instead of       " << expected;
 }
 
-uint64_t NodeLedger::slab_bytes() const {
+uint64_t NodeLedger::sum(uint64_t Gpu::*bytes) const {
   uint64_t sum = 0;
-  for (const Gpu& gpu : gpus) sum += gpu.slab_bytes;
-  return sum;
-}
-uint64_t NodeLedger::quarantined_bytes() const {
-  uint64_t sum = 0;
-  for (const Gpu& gpu : gpus) sum += gpu.quarantined_bytes;
-  return sum;
-}
-uint64_t NodeLedger::held_bytes() const {
-  uint64_t sum = 0;
-  for (const Gpu& gpu : gpus) sum += gpu.held_bytes;
-  return sum;
-}
-
-uint64_t NodeLedger::kept_bytes() const {
-  uint64_t sum = 0;
-  for (const Gpu& gpu : gpus) sum += gpu.kept_bytes;
-  return sum;
-}
-
-uint64_t NodeLedger::reserved_bytes() const {
-  uint64_t sum = 0;
-  for (const Gpu& gpu : gpus) sum += gpu.reserved_bytes;
+  for (const Gpu& gpu : gpus) sum += gpu.*bytes;
   return sum;
 }
 

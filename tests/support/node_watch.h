@@ -28,12 +28,15 @@ struct NodeLedger {
   std::vector<Gpu> gpus;
   friend bool operator==(const NodeLedger&, const NodeLedger&) = default;
 
-  uint64_t slab_bytes() const;
-  uint64_t quarantined_bytes() const;
-  uint64_t held_bytes() const;
-  uint64_t reserved_bytes() const;
-  uint64_t kept_bytes() const;
+  uint64_t slab_bytes() const { return sum(&Gpu::slab_bytes); }
+  uint64_t quarantined_bytes() const { return sum(&Gpu::quarantined_bytes); }
+  uint64_t held_bytes() const { return sum(&Gpu::held_bytes); }
+  uint64_t reserved_bytes() const { return sum(&Gpu::reserved_bytes); }
+  uint64_t kept_bytes() const { return sum(&Gpu::kept_bytes); }
   std::string text() const;
+
+ private:
+  uint64_t sum(uint64_t Gpu::*bytes) const;  ///< Of all GPUs.
 };
 
 /// A session of its own with the daemon, kept open, so that looking changes nothing.

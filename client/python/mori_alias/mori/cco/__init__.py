@@ -1,0 +1,1 @@
+"""MORI CCO's host interface."""

@@ -1,0 +1,1 @@
+"""MORI's folder for what kernel languages need of cco."""

@@ -1,0 +1,1 @@
+"""MORI's folder for bindings of kernel languages."""

@@ -1,0 +1,1 @@
+"""MORI's folder for Triton's bindings."""

@@ -26,6 +26,7 @@ ARROWS = {
                          "device/runtime/dynamic_library.h",
                          "device/include/cco/device/abi.h", "device/include/cco/device/abi_work.h",
                          "device/include/cco/device/abi_sdma.h", "device/include/cco/device/abi_gda.h"],
+    "device/bitcode": ["device/include"],
     "device/kernels": ["device/runtime/gpu_driver.h", "device/include", "absl"],
     "daemon/ports": ["absl", "client/base", "device/runtime/gpu_driver.h"],
     "daemon/core": ["absl", "client/base", "daemon/ports", "device/runtime/gpu_driver.h",

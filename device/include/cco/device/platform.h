@@ -16,6 +16,12 @@
 #define CCO_CUDA 0
 #endif
 #define CCO_GPU (CCO_HIP || CCO_CUDA)
+// clang's types on NVIDIA: address spaces, vectors. nvcc has neither, whatever its host compiler.
+#if CCO_CUDA && defined(__clang__) && !defined(__NVCC__)
+#define CCO_CLANG_CUDA 1
+#else
+#define CCO_CLANG_CUDA 0
+#endif
 #define CCO_HOST (!CCO_GPU)
 
 // 1 in the passes of GPU compilers that emit GPU code.
@@ -44,6 +50,13 @@
 #define CCO_GFX12 1
 #else
 #define CCO_GFX12 0
+#endif
+// clang 22 has builtins for gfx1250's tensor instructions; before it, and in bitcode that is to
+// outlive their changing signatures, they are written out.
+#if CCO_GFX12 && __clang_major__ >= 22
+#define CCO_TENSOR_BUILTINS 1
+#else
+#define CCO_TENSOR_BUILTINS 0
 #endif
 
 #if defined(__cplusplus) && __cplusplus >= 202002L

@@ -127,7 +127,9 @@ struct ccoSdmaContext {
   uint64_t** peerSignalPtrs;
 };
 
+/// In front of MORI's fields is ours, so that a pointer to the one is a pointer to the other.
 struct ccoDevComm {
+  cco_device_comm native;
   int rank;
   int worldSize;
   int lsaSize;
@@ -145,7 +147,6 @@ struct ccoDevComm {
   ccoLsaBarrierHandle hybridLsaBarrier;
   ccoGdaBarrierHandle hybridRailGdaBarrier;
   ccoSdmaContext sdma;
-  cco_device_comm native;
 };
 using ccoDevComm_t = ccoDevComm*;
 
@@ -200,6 +201,7 @@ static_assert(offsetof(ccoWindowDevice, peerBases) == offsetof(cco_window_device
 static_assert(offsetof(ccoWindowDevice, incarnation) == offsetof(cco_window_device, incarnation),
               "");
 static_assert(std::is_trivially_copyable<ccoDevComm>::value, "kernel argument");
+static_assert(offsetof(ccoDevComm, native) == 0, "one address, two communicators");
 
 /// MORI's view of a communicator. The caller adds what lies in device memory of its own:
 /// windowTable and resourceWindow.

@@ -128,15 +128,28 @@ CCO_DEVICE bool opaque(bool value) {
   return word != 0;
 }
 
+#if CCO_CLANG_CUDA
+/// Through address space 1, so that the compiler emits global and not generic accesses.
+template <typename T>
+CCO_DEVICE T* global_pointer(uint64_t address) {
+  return (T*)(T __attribute__((address_space(1)))*)address;
+}
+#else
 template <typename T>
 CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
+#endif
 
 /// What one load or store instruction moves at most. May alias the caller's types.
+#if CCO_CLANG_CUDA
+/// (Not a struct: arrays of it would stay in local memory.)
+using Vector16 = uint32_t __attribute__((ext_vector_type(4), may_alias));
+#else
 struct __attribute__((may_alias, aligned(16))) Vector16 {
   uint32_t lane[4];
 };
+#endif
 
 /// The block's dynamic shared memory, 16-byte aligned.
 CCO_DEVICE void* dynamic_shared_memory() {

@@ -31,7 +31,15 @@ class TdmTensor {
 
   template <typename C>
   CCO_DEVICE void load(C, uint32_t, void* shared, const void* global, const TdmTile& tile) {
+#if CCO_TENSOR_BUILTINS
     __builtin_amdgcn_tensor_load_to_lds_d2(group0(shared, global, tile), group1(tile), kSystem);
+#else
+    // The compiler does not know that the registers are read until the translation is done.
+    asm volatile("tensor_load_to_lds %0, %1 scope:SCOPE_SYS\n\ts_wait_xcnt 0x0" ::"s"(
+                     group0(shared, global, tile)),
+                 "s"(group1(tile))
+                 : "memory");
+#endif
   }
   CCO_DEVICE bool load_arrived(uint32_t, uint32_t, uint32_t newer_loads) {
     wait_at_most<kSlots>(newer_loads);
@@ -39,7 +47,14 @@ class TdmTensor {
   }
   template <typename C>
   CCO_DEVICE void store(C, void* global, const void* shared, const TdmTile& tile) {
+#if CCO_TENSOR_BUILTINS
     __builtin_amdgcn_tensor_store_from_lds_d2(group0(shared, global, tile), group1(tile), kSystem);
+#else
+    asm volatile("tensor_store_from_lds %0, %1 scope:SCOPE_SYS\n\ts_wait_xcnt 0x0" ::"s"(
+                     group0(shared, global, tile)),
+                 "s"(group1(tile))
+                 : "memory");
+#endif
   }
   template <uint32_t kNewest>
   CCO_DEVICE void wait_stores_read() {
@@ -73,8 +88,8 @@ class TdmTensor {
 
   template <uint32_t kCount>
   static CCO_DEVICE void wait() {
-    __builtin_amdgcn_s_wait_tensorcnt(kCount);
-    asm volatile("" ::: "memory");  // The compiler may not move accesses to LDS across it.
+    // With the clobber: the compiler may not move accesses to LDS across it.
+    asm volatile("s_wait_tensorcnt %0" ::"n"(kCount) : "memory");
   }
   /// The instruction's count is an immediate.
   template <uint32_t kMost>

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "client/base/status_macros.h"
 #include "client/mori/errors.h"
-#include "client/mori/foreign_memory.h"
 
 namespace cco::compat {
 namespace {
@@ -51,11 +50,10 @@ absl::Status Comm::attach(const ccoUniqueId& id, int size, int rank, size_t slot
   options.unique_id = &secret;
   options.slot_bytes = (slot_bytes + kSlotUnitBytes - 1) / kSlotUnitBytes * kSlotUnitBytes;
   options.timeout_ms = kTimeoutMs;
-  const int device = current_device(node.driver);
-  options.device = device < 0 ? CCO_DEVICE_BY_LOCAL_RANK : device;
+  options.device = CCO_DEVICE_CURRENT;
   CCO_RETURN_IF_ERROR(from_client(::cco::Group::create(client_, options, &group_)));
   CCO_RETURN_IF_ERROR(from_client(group_.get_info(&info_)));
-  CCO_ASSIGN_OR_RETURN(memory_, LocalMemory::open(node.driver, node.gpu_count, info_.device));
+  CCO_ASSIGN_OR_RETURN(memory_, LocalMemory::open(client_, info_.device));
   const std::lock_guard lock(mutex_);
   arena_ = std::make_unique<DeviceArena>(memory_.get());
   table_ = std::make_unique<WindowTable>(arena_.get());
@@ -183,7 +181,7 @@ void Comm::unclaim(void* pointer) {
   if (found->second.freed) ended = blocks_.extract(found);
 }
 
-absl::StatusOr<::cco::Window> Comm::offer(const Block& block, BorrowedFd fd, size_t size_bytes) {
+absl::StatusOr<::cco::Window> Comm::offer(const Block& block, size_t size_bytes) {
   ::cco::Window window;
   if (block.piece == nullptr) {  // Its window is there still, on every rank.
     CCO_RETURN_IF_ERROR(from_client(group_.barrier(kTimeoutMs)));
@@ -194,7 +192,8 @@ absl::StatusOr<::cco::Window> Comm::offer(const Block& block, BorrowedFd fd, siz
   options.timeout_ms = kTimeoutMs;
   CCO_RETURN_IF_ERROR(from_client(::cco::Window::register_memory(
       group_, nullptr, options,
-      {fd.get(), block.piece->allocation_bytes(), block.piece->allocation_offset()}, &window)));
+      {block.piece->fd(), block.piece->allocation_bytes(), block.piece->allocation_offset()},
+      &window)));
   cco_window_device device{};
   CCO_RETURN_IF_ERROR(from_client(window.get_device(&device)));
   if (device.stride_4g == 0) {
@@ -210,10 +209,8 @@ absl::StatusOr<ccoWindow_t> Comm::register_window(const absl::Status& mine, void
   const absl::StatusOr<Block*> block = mine.ok() ? claim(pointer, size_bytes) : mine;
   if (!block.ok()) return agree(block.status());
   const auto make = [&]() -> absl::StatusOr<ccoWindow_t> {
-    absl::StatusOr<UniqueFd> fd =
-        (*block)->piece == nullptr ? UniqueFd() : (*block)->piece->export_fd();
-    CCO_RETURN_IF_ERROR(agree(fd.status()));
-    CCO_ASSIGN_OR_RETURN(::cco::Window own, offer(**block, *fd, size_bytes));
+    CCO_RETURN_IF_ERROR(agree(absl::OkStatus()));
+    CCO_ASSIGN_OR_RETURN(::cco::Window own, offer(**block, size_bytes));
     return publish(pointer, std::move(own), size_bytes);
   };
   absl::StatusOr<ccoWindow_t> window = make();

@@ -79,7 +79,7 @@ class Comm {
   /// The block of `pointer`, marked as registered.
   absl::StatusOr<Block*> claim(void* pointer, size_t size_bytes);
   void unclaim(void* pointer);
-  absl::StatusOr<::cco::Window> offer(const Block& block, BorrowedFd fd, size_t size_bytes);
+  absl::StatusOr<::cco::Window> offer(const Block& block, size_t size_bytes);
   absl::StatusOr<mori::cco::ccoWindow_t> publish(void* pointer, ::cco::Window own,
                                                  size_t size_bytes);
 

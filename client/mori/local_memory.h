@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
-#include "client/base/unique.h"
+#include "cco/client.hpp"
 #include "device/runtime/gpu_driver.h"
 
 namespace cco::compat {
@@ -14,33 +14,28 @@ namespace cco::compat {
 /// A piece that kernels of this process reach at `address`, and that can be handed to the daemon.
 class LocalPiece {
  public:
-  uint64_t address() const { return range_.address() + allocation_offset_; }
-  uint64_t size_bytes() const { return size_bytes_; }
-  uint64_t allocation_bytes() const { return memory_.size_bytes(); }
-  uint64_t allocation_offset() const { return allocation_offset_; }
-  absl::StatusOr<UniqueFd> export_fd() const;
+  uint64_t address() const { return info_.address; }
+  uint64_t size_bytes() const { return info_.size_bytes; }
+  uint64_t allocation_bytes() const { return info_.allocation_bytes; }
+  uint64_t allocation_offset() const { return info_.allocation_offset; }
+  int fd() const { return info_.fd; }  ///< An export of the allocation; the piece keeps it.
 
  private:
   friend class LocalMemory;
-  LocalPiece() = default;
+  LocalPiece(::cco::Memory memory, const cco_memory_info& info)
+      : memory_(std::move(memory)), info_(info) {}
 
-  GpuDriver* driver_ = nullptr;
-  GpuMemory memory_;
-  VaRange range_;
-  GpuMapping mapping_;
-  UniqueFd imported_fd_;  // Imported memory can not be exported anew.
-  uint64_t size_bytes_ = 0;
-  uint64_t allocation_offset_ = 0;
+  ::cco::Memory memory_;
+  cco_memory_info info_;
 };
 
 /// One device as one rank uses it. Thread safe.
 class LocalMemory {
  public:
-  /// `driver`: as the daemon names it, with its number of devices.
-  static absl::StatusOr<std::unique_ptr<LocalMemory>> open(const std::string& driver,
-                                                           uint32_t device_count, int device);
+  /// `client` outlives it.
+  static absl::StatusOr<std::unique_ptr<LocalMemory>> open(const ::cco::Client& client, int device);
 
-  uint64_t granularity_bytes() const { return driver_->devices()[device_].granularity_bytes; }
+  uint64_t granularity_bytes() const { return granularity_bytes_; }
   /// `size_bytes` is rounded up to the granularity. Not zeroed.
   absl::StatusOr<std::unique_ptr<LocalPiece>> allocate(uint64_t size_bytes);
   /// `size_bytes` of somebody's allocation, from `pointer`.
@@ -49,12 +44,13 @@ class LocalMemory {
   GpuContext& context() { return *context_; }
 
  private:
-  LocalMemory(std::unique_ptr<GpuDriver> driver, int device)
-      : driver_(std::move(driver)), device_(device) {}
-  absl::Status map(LocalPiece* piece);
+  LocalMemory(const ::cco::Client& client, int device) : client_(client), device_(device) {}
+  static absl::StatusOr<std::unique_ptr<LocalPiece>> describe(::cco::Memory memory);
 
-  const std::unique_ptr<GpuDriver> driver_;
+  const ::cco::Client& client_;
   const int device_;
+  uint64_t granularity_bytes_ = 0;
+  std::unique_ptr<GpuDriver> driver_;  // For copies.
   std::unique_ptr<GpuContext> context_;
 };
 

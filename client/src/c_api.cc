@@ -7,95 +7,17 @@
 #include "absl/strings/str_format.h"
 #include "cco/cco.h"
 #include "client/base/status_macros.h"
-#include "client/src/attachment.h"
+#include "client/src/c_handles.h"
 #include "client/src/c_support.h"
-#include "client/src/client.h"
-#include "client/src/comm.h"
 #include "client/src/environment.h"
-#include "client/src/group.h"
 #include "client/src/group_options.h"
-#include "client/src/handle_table.h"
-#include "client/src/window.h"
+#include "device/runtime/foreign_memory.h"
 
 namespace cco::client {
 namespace {
 
 constexpr uint32_t kDefaultTimeoutMs = 5000;
 constexpr uint64_t kExternalAlignmentBytes = 16;
-
-// Lives as long as the process: handles are still destroyed by destructors at exit.
-HandleTable& table() {
-  static HandleTable& table = *new HandleTable([] {
-    uint64_t pattern = 0;
-    std::memcpy(&pattern, random_bytes(sizeof pattern).data(), sizeof pattern);
-    return pattern;
-  }());
-  return table;
-}
-
-template <typename T>
-struct Handle;
-template <>
-struct Handle<cco_client> {
-  using Object = Client;
-  static constexpr HandleKind kKind = HandleKind::kClient;
-};
-template <>
-struct Handle<cco_group> {
-  using Object = Group;
-  static constexpr HandleKind kKind = HandleKind::kGroup;
-};
-template <>
-struct Handle<cco_window> {
-  using Object = Window;
-  static constexpr HandleKind kKind = HandleKind::kWindow;
-};
-template <>
-struct Handle<cco_attachment> {
-  using Object = Attachment;
-  static constexpr HandleKind kKind = HandleKind::kAttachment;
-};
-template <>
-struct Handle<cco_comm> {
-  using Object = Comm;
-  static constexpr HandleKind kKind = HandleKind::kComm;
-};
-
-template <typename T>
-uint64_t token_of(const T* handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
-
-template <typename T>
-absl::StatusOr<std::shared_ptr<typename Handle<T>::Object>> find(const T* handle) {
-  CCO_ASSIGN_OR_RETURN(std::shared_ptr<void> object,
-                       table().find(Handle<T>::kKind, token_of(handle)));
-  return std::static_pointer_cast<typename Handle<T>::Object>(std::move(object));
-}
-
-template <typename T>
-absl::Status publish(std::shared_ptr<typename Handle<T>::Object> object, uint64_t parent,
-                     T** handle) {
-  CCO_ASSIGN_OR_RETURN(const uint64_t token,
-                       table().add(Handle<T>::kKind, std::move(object), parent));
-  *handle = reinterpret_cast<T*>(token);
-  return absl::OkStatus();
-}
-
-// Nothing can be reported from a destroy function, and a forked child only forgets.
-template <typename T, typename Farewell>
-void destroy(T* handle, Farewell farewell) noexcept {
-  if (!check_not_forked().ok()) return;
-  try {
-    const std::vector<std::shared_ptr<void>> objects =
-        table().remove(Handle<T>::kKind, token_of(handle));
-    if (!objects.empty()) {
-      farewell(*static_cast<typename Handle<T>::Object*>(objects.back().get()));
-    }
-  } catch (const std::exception&) {
-    return;
-  }
-}
 
 absl::StatusOr<WindowSpec> window_spec(const char* name, const cco_window_options* options) {
   CCO_ASSIGN_OR_RETURN(const cco_window_options known, read_struct(options, "options"));
@@ -133,17 +55,6 @@ absl::Status add_external(const cco_external_memory& memory, WindowSpec* spec) {
   spec->allocation_bytes = memory.allocation_bytes;
   spec->allocation_offset = memory.allocation_offset;
   return absl::OkStatus();
-}
-
-std::string text_of(const cco_grant_token& token) {
-  return {reinterpret_cast<const char*>(token.bytes), sizeof token.bytes};
-}
-
-absl::StatusOr<v1::Access> access_of(uint32_t access) {
-  if (access == CCO_ACCESS_READ) return v1::ACCESS_READ;
-  if (access == CCO_ACCESS_READ_WRITE) return v1::ACCESS_READ_WRITE;
-  return absl::InvalidArgumentError(
-      absl::StrFormat("access is %d; it takes CCO_ACCESS_READ or CCO_ACCESS_READ_WRITE", access));
 }
 
 void fill_info(const Group& group, cco_group_info* info) {
@@ -284,8 +195,11 @@ cco_status cco_group_create(cco_client* client, const cco_group_options* options
                             cco_group** group) {
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(require(group, "group"));
-    CCO_ASSIGN_OR_RETURN(const cco_group_options known, read_struct(options, "options"));
+    CCO_ASSIGN_OR_RETURN(cco_group_options known, read_struct(options, "options"));
     CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> found, find(client));
+    if (known.device == CCO_DEVICE_CURRENT) {
+      known.device = current_device(found->driver().name()).value_or(CCO_DEVICE_BY_LOCAL_RANK);
+    }
     CCO_ASSIGN_OR_RETURN(
         const Group::Options resolved,
         resolve_group_options(known, found->driver().devices(), read_environment()));
@@ -452,72 +366,6 @@ cco_status cco_window_get_address(cco_window* window, uint32_t lsa_rank, uint64_
   });
 }
 
-cco_status cco_window_grant(cco_window* window, const char* tenant, uint32_t access,
-                            cco_grant_token* token) {
-  return guarded_session(__func__, [&]() -> absl::Status {
-    CCO_RETURN_IF_ERROR(require(tenant, "tenant"));
-    CCO_RETURN_IF_ERROR(require(token, "token"));
-    CCO_ASSIGN_OR_RETURN(std::string name, checked_name(tenant, "tenant"));
-    CCO_ASSIGN_OR_RETURN(const v1::Access known, access_of(access));
-    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
-    CCO_ASSIGN_OR_RETURN(const std::string secret, grant(*found, name, known));
-    if (secret.size() != sizeof token->bytes) {
-      return absl::InternalError(
-          absl::StrFormat("cco-memd gives a token of %d bytes", secret.size()));
-    }
-    std::memcpy(token->bytes, secret.data(), secret.size());
-    return absl::OkStatus();
-  });
-}
-
-cco_status cco_window_revoke(cco_window* window, const cco_grant_token* token) {
-  return guarded_session(__func__, [&]() -> absl::Status {
-    CCO_RETURN_IF_ERROR(require(token, "token"));
-    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Window> found, find(window));
-    return revoke(*found, text_of(*token));
-  });
-}
-
-cco_status cco_attachment_create(cco_client* client, const cco_grant_token* token, int32_t device,
-                                 cco_attachment** attachment) {
-  return guarded_session(__func__, [&]() -> absl::Status {
-    CCO_RETURN_IF_ERROR(require(token, "token"));
-    CCO_RETURN_IF_ERROR(require(attachment, "attachment"));
-    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Client> found, find(client));
-    CCO_ASSIGN_OR_RETURN(std::shared_ptr<Attachment> made,
-                         Attachment::create(std::move(found), text_of(*token), device));
-    return publish(std::move(made), token_of(client), attachment);
-  });
-}
-
-void cco_attachment_destroy(cco_attachment* attachment) {
-  destroy(attachment, [](Attachment& last) { last.give_up(); });
-}
-
-cco_status cco_attachment_get_info(cco_attachment* attachment, cco_attachment_info* info) {
-  return guarded_session(__func__, [&]() -> absl::Status {
-    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Attachment> found, find(attachment));
-    cco_attachment_info known{};
-    known.access =
-        found->facts().access() == v1::ACCESS_READ ? CCO_ACCESS_READ : CCO_ACCESS_READ_WRITE;
-    known.size_bytes = found->facts().size_bytes();
-    known.rank_count = found->rank_count();
-    known.is_enforced = found->facts().is_enforced() ? 1 : 0;
-    return write_struct(known, info, "info");
-  });
-}
-
-cco_status cco_attachment_get_address(cco_attachment* attachment, uint32_t rank, uint64_t offset,
-                                      void** address) {
-  return guarded_session(__func__, [&]() -> absl::Status {
-    CCO_RETURN_IF_ERROR(require(address, "address"));
-    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Attachment> found, find(attachment));
-    CCO_ASSIGN_OR_RETURN(const uint64_t value, found->address(rank, offset));
-    *address = reinterpret_cast<void*>(value);
-    return absl::OkStatus();
-  });
-}
-
 cco_status cco_comm_create(cco_group* group, const cco_comm_options* options, cco_comm** comm) {
   return guarded_session(__func__, [&]() -> absl::Status {
     CCO_RETURN_IF_ERROR(require(comm, "comm"));
@@ -546,6 +394,15 @@ cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device) {
     CCO_RETURN_IF_ERROR(require(device, "device"));
     CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> found, find(comm));
     *device = found->device();
+    return absl::OkStatus();
+  });
+}
+
+cco_status cco_comm_get_device_pointer(cco_comm* comm, const cco_device_comm** pointer) {
+  return guarded_session(__func__, [&]() -> absl::Status {
+    CCO_RETURN_IF_ERROR(require(pointer, "pointer"));
+    CCO_ASSIGN_OR_RETURN(const std::shared_ptr<Comm> found, find(comm));
+    *pointer = reinterpret_cast<const cco_device_comm*>(found->device_pointer());
     return absl::OkStatus();
   });
 }

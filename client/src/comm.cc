@@ -31,9 +31,17 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::create(std::shared_ptr<Group> group,
     made = has_transports ? comm->arm(options, layout, turn, deadline)
                           : group->barrier_in_turn(turn, deadline.left());
   }
+  if (made.ok()) made = comm->write_descriptor(layout);
   if (made.ok()) return comm;
   comm->give_up();
   return made;
+}
+
+absl::Status Comm::write_descriptor(const CommLayout& layout) {
+  Group& group = words_->group();
+  CCO_ASSIGN_OR_RETURN(device_pointer_,
+                       words_->address(group.topology().lsa_rank, layout.descriptor_offset));
+  return group.context().copy_to_device(device_pointer_, &device_, sizeof device_);
 }
 
 absl::Status Comm::fill(const CommOptions& options, const CommLayout& layout) {
@@ -87,6 +95,10 @@ absl::Status Comm::check() const {
 
 void Comm::give_up() {
   transports_.reset();
+  if (device_pointer_ != 0) {
+    const cco_device_comm none{};  // As for a window's descriptor.
+    words_->group().context().copy_to_device(device_pointer_, &none, sizeof none).IgnoreError();
+  }
   words_->give_up();
 }
 

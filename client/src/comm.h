@@ -23,6 +23,7 @@ class Comm {
   void give_up();
 
   const cco_device_comm& device() const { return device_; }
+  uint64_t device_pointer() const { return device_pointer_; }
   /// INTERNAL: a transport has reported an error.
   absl::Status check() const;
 
@@ -33,9 +34,13 @@ class Comm {
   absl::Status arm(const CommOptions& options, const CommLayout& layout, const Gate::Pass& turn,
                    const Deadline& deadline);
 
+  /// Puts the struct itself where kernels that take a pointer find it.
+  absl::Status write_descriptor(const CommLayout& layout);
+
   std::shared_ptr<Window> words_;
   std::unique_ptr<Transports> transports_;  // Gone before the words; null: LSA and TDM alone.
   cco_device_comm device_{};
+  uint64_t device_pointer_ = 0;
 };
 
 }  // namespace cco::client

@@ -107,6 +107,7 @@ CommLayout lay_out(const Topology& topology, CommOptions* options) {
   if (options->sdma.has_value() || options->gda.has_value()) {
     layout.proof_offset = take(proof_bytes(topology.size));
   }
+  layout.descriptor_offset = take(sizeof(cco_device_comm));
   layout.size_bytes = used;
   return layout;
 }

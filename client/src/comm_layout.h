@@ -35,8 +35,9 @@ absl::StatusOr<CommOptions> resolve_comm_options(const cco_comm_options& options
 /// Every part is 256-byte aligned, so that no two share a cache line.
 struct CommLayout {
   uint64_t signal_offset = 0;
-  uint64_t barrier_offset = 0;  ///< The world barriers' LSA stages follow the user's.
-  uint64_t proof_offset = 0;    ///< ProofWords; there if a transport was asked for.
+  uint64_t barrier_offset = 0;     ///< The world barriers' LSA stages follow the user's.
+  uint64_t proof_offset = 0;       ///< ProofWords; there if a transport was asked for.
+  uint64_t descriptor_offset = 0;  ///< Each rank's own cco_device_comm.
   uint64_t size_bytes = 0;
 };
 

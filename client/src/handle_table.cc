@@ -28,6 +28,8 @@ const char* name_of(uint64_t kind) {
       return "communicator";
     case HandleKind::kAttachment:
       return "attachment";
+    case HandleKind::kMemory:
+      return "memory";
   }
   return "nothing";
 }

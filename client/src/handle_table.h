@@ -20,6 +20,7 @@ enum class HandleKind : uint64_t {
   kWindow = 3,
   kComm = 4,
   kAttachment = 5,
+  kMemory = 6,
 };
 
 /// A token has the kind in its lowest 3 bits, above them a 36-bit count from 1, and in the highest

@@ -138,6 +138,64 @@ TEST_F(ExternalTest, LargerThanTheSlot) {
   EXPECT_TRUE(watch->settles_at(with_group_));
 }
 
+// Goal    memory that the library makes for a process alone becomes a window on every rank, and an
+//         address of somebody else's memory is as good as its descriptor; neither is copied.
+// Method  two processes; each registers a part of what it made, or of a memfd by an address inside
+//         it, gives its own handle up, and reads the peer's copy.
+TEST_F(ExternalTest, MemoryOfAProcess) {
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        const Client client = test::attach(rank);
+        const Group group = join(client, rank);
+        const Memory other(4 * kUnit);
+        ::cco::Memory made, found;
+        ASSERT_TRUE(succeeded(::cco::Memory::create(client, 0, kUnit + 1, &made)));
+        ASSERT_TRUE(
+            succeeded(::cco::Memory::import(client, 0, other.bytes() + kUnit, 2 * kUnit, &found)));
+        for (::cco::Memory* memory : {&made, &found}) {
+          cco_memory_info info{};
+          ASSERT_TRUE(succeeded(memory->get_info(&info)));
+          EXPECT_EQ(info.allocation_offset, memory == &found ? kUnit : 0u);
+          EXPECT_EQ(info.allocation_bytes, memory == &found ? 4 * kUnit : 2 * kUnit);
+          reinterpret_cast<unsigned char*>(info.address)[7] =
+              static_cast<unsigned char>('a' + rank.rank);
+          Window window;
+          ASSERT_TRUE(succeeded(Window::register_memory(
+              group, nullptr, {.size_bytes = 100},
+              {info.fd, info.allocation_bytes, info.allocation_offset}, &window)));
+          *memory = ::cco::Memory();
+          ASSERT_TRUE(succeeded(group.barrier()));
+          unsigned char* theirs = nullptr;
+          ASSERT_TRUE(succeeded(window.get_address(1 - rank.rank, 7, &theirs)));
+          EXPECT_EQ(*theirs, 'a' + (1 - rank.rank));
+          ASSERT_TRUE(succeeded(group.barrier()));
+        }
+        EXPECT_EQ(other.bytes()[kUnit + 7], 'a' + rank.rank);
+      },
+      ranks());
+}
+
+// Goal    an address that is nobody's exportable memory is refused, and the message says why.
+// Method  a private page, a mapping whose descriptor is closed, one byte too many, no device.
+TEST_F(ExternalTest, NoMemoryAtThatAddress) {
+  form();
+  ::cco::Memory made;
+  const auto import = [&](const void* address, uint64_t size_bytes, int32_t device = 0) {
+    return outcome(::cco::Memory::import(client_, device, address, size_bytes, &made));
+  };
+  int local = 0;
+  EXPECT_TRUE(refused(import(&local, 4), CCO_INVALID_ARGUMENT, {"not a shared mapping"}));
+  EXPECT_TRUE(refused(import(nullptr, 4), CCO_INVALID_ARGUMENT, {"address is null"}));
+  Memory memory(kUnit);
+  EXPECT_TRUE(refused(import(memory.bytes(), 0), CCO_INVALID_ARGUMENT, {"size_bytes is 0"}));
+  EXPECT_TRUE(refused(import(memory.bytes() + 1, kUnit), CCO_INVALID_ARGUMENT, {"one allocation"}));
+  EXPECT_TRUE(refused(import(memory.bytes(), 4, 99), CCO_NOT_FOUND, {"no device 99"}));
+  memory.fd.reset();
+  EXPECT_TRUE(refused(import(memory.bytes(), 4), CCO_INVALID_ARGUMENT, {"has been closed"}));
+  EXPECT_TRUE(watch->settles_at(with_group_));
+}
+
 // Goal    a window of external memory is that memory, on every rank, also where offsets differ by
 //         whole granules: then at one stride.
 // Method  two processes, each with its own memfd and offset; each writes through its own mapping

@@ -21,6 +21,7 @@ struct Handles {
   cco_group* group = nullptr;
   cco_window* window = nullptr;
   cco_comm* comm = nullptr;
+  cco_memory* memory = nullptr;
 
   explicit Handles(const std::string& socket_path) {
     const cco_client_options client_options{sizeof client_options, 0, socket_path.c_str()};
@@ -37,6 +38,7 @@ struct Handles {
     comm_options.signal_count = 1;
     comm_options.barrier_count = 1;
     EXPECT_TRUE(succeeded(cco_comm_create(group, &comm_options, &comm)));
+    EXPECT_TRUE(succeeded(cco_memory_create(client, 0, 4096, &memory)));
   }
 };
 
@@ -52,6 +54,7 @@ TEST_F(HandlesTest, EveryOrderOfDestruction) {
         if (which == 1) cco_comm_destroy(handles.comm);
         if (which == 2) cco_group_destroy(handles.group);
         if (which == 3) cco_client_destroy(handles.client);
+        if (which == 3) cco_memory_destroy(handles.memory);
       }
     }
     EXPECT_TRUE(nothing_left());
@@ -99,6 +102,8 @@ std::vector<std::pair<std::string, Outcome>> call_everything(const void* handle)
   add("window_get_device_pointer", cco_window_get_device_pointer(as<cco_window>(handle), &pointer));
   void* address = nullptr;
   add("window_get_address", cco_window_get_address(as<cco_window>(handle), 0, 0, &address));
+  cco_memory_info memory_info{};
+  memory_info.struct_size = sizeof memory_info;
   cco_comm_options comm_options{};
   comm_options.struct_size = sizeof comm_options;
   comm_options.signal_count = 1;
@@ -107,12 +112,21 @@ std::vector<std::pair<std::string, Outcome>> call_everything(const void* handle)
   add("comm_create", cco_comm_create(as<cco_group>(handle), &comm_options, &comm));
   cco_device_comm device_comm{};
   add("comm_get_device", cco_comm_get_device(as<cco_comm>(handle), &device_comm));
+  const cco_device_comm* comm_pointer = nullptr;
+  add("comm_get_device_pointer", cco_comm_get_device_pointer(as<cco_comm>(handle), &comm_pointer));
+  cco_memory* memory_made = nullptr;
+  add("memory_create", cco_memory_create(as<cco_client>(handle), 0, 4096, &memory_made));
+  add("memory_import",
+      cco_memory_import(as<cco_client>(handle), 0, &memory_info, 16, &memory_made));
+  add("memory_get_info", cco_memory_get_info(as<cco_memory>(handle), &memory_info));
   EXPECT_TRUE(group == nullptr && window == nullptr && comm == nullptr && pointer == nullptr &&
-              address == nullptr);
+              address == nullptr && comm_pointer == nullptr && memory_made == nullptr &&
+              memory_info.address == 0);
   cco_client_destroy(as<cco_client>(handle));
   cco_group_destroy(as<cco_group>(handle));
   cco_window_destroy(as<cco_window>(handle));
   cco_comm_destroy(as<cco_comm>(handle));
+  cco_memory_destroy(as<cco_memory>(handle));
   return results;
 }
 
@@ -134,7 +148,8 @@ TEST_F(HandlesTest, NonsenseInstead) {
   cco_client_destroy(handles.client);
   for (const void* handle :
        {static_cast<const void*>(handles.client), static_cast<const void*>(handles.group),
-        static_cast<const void*>(handles.window), static_cast<const void*>(handles.comm)}) {
+        static_cast<const void*>(handles.window), static_cast<const void*>(handles.comm),
+        static_cast<const void*>(handles.memory)}) {
     for (const auto& [name, result] : call_everything(handle)) {
       EXPECT_TRUE(refused(result, CCO_INVALID_ARGUMENT, {name, "destroyed"}));
     }

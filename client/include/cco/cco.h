@@ -81,6 +81,7 @@ typedef struct cco_window cco_window; /* one rank's use of a window */
 typedef struct cco_comm cco_comm;     /* one rank's use of a device communicator */
 /* this process's use of a window that another tenant has granted */
 typedef struct cco_attachment cco_attachment;
+typedef struct cco_memory cco_memory; /* device memory of this process alone */
 
 /* ---- Errors and version ---------------------------------------------------------------------- */
 
@@ -149,6 +150,7 @@ CCO_API cco_status cco_unique_id_create(cco_unique_id* id);
 
 #define CCO_RANK_FROM_ENVIRONMENT 0xffffffffu
 #define CCO_DEVICE_BY_LOCAL_RANK (-1)
+#define CCO_DEVICE_CURRENT (-2)
 
 typedef struct cco_environment {
   uint32_t struct_size; /* in: sizeof(cco_environment) of the caller */
@@ -176,13 +178,15 @@ CCO_API cco_status cco_environment_get(cco_environment* environment);
 
 /* Rank, size and, if neither name nor unique_id is given, the name come from cco_environment_get()
  * with CCO_RANK_FROM_ENVIRONMENT. With CCO_DEVICE_BY_LOCAL_RANK the device is the local rank, or
- * the rank without a launcher, modulo the number of devices. */
+ * the rank without a launcher, modulo the number of devices. With CCO_DEVICE_CURRENT it is the one
+ * that the calling thread has made current by CUDA or HIP; where none is, as always on host, that
+ * by local rank. */
 typedef struct cco_group_options {
   uint32_t struct_size;           /* sizeof(cco_group_options) of the caller */
   uint32_t rank;                  /* or CCO_RANK_FROM_ENVIRONMENT */
   uint32_t size;                  /* ranks in the group, 1..1024 */
   int32_t device;                 /* whose memory this rank brings: an ordinal of this process, or
-                                     CCO_DEVICE_BY_LOCAL_RANK */
+                                     CCO_DEVICE_BY_LOCAL_RANK, CCO_DEVICE_CURRENT */
   const char* gpu_uuid;           /* the same by UUID; null: `device` counts */
   const char* name;               /* of the group, 1..127 bytes without control characters,
                                      within this user's groups */
@@ -349,6 +353,42 @@ CCO_API cco_status cco_window_register(cco_group* group, const char* name,
                                        const cco_window_options* options,
                                        const cco_external_memory* memory, cco_window** window);
 
+/* Device memory of this process alone, zeroed by nobody, which can become a window on every rank
+ * later: cco_memory_get_info() tells what cco_window_register() takes. Local. It is this process's
+ * own, not the daemon's, and ends with the client.
+ *
+ * CCO_INVALID_ARGUMENT     size_bytes is 0
+ * CCO_NOT_FOUND            no such device in this process
+ * CCO_RESOURCE_EXHAUSTED   no memory, or no file descriptor: each takes one */
+CCO_API cco_status cco_memory_create(cco_client* client, int32_t device, uint64_t size_bytes,
+                                     cco_memory** memory);
+
+/* The same of `size_bytes` bytes, from `address` on, of memory that somebody else in this process
+ * has allocated: with CUDA's or HIP's virtual memory management and a handle that can be exported
+ * as a file descriptor; on host, a shared mapping of a memfd of which a descriptor is open. It gets
+ * a second address. Nothing is copied, and it lives until both owners have given it up. Local.
+ *
+ * CCO_INVALID_ARGUMENT     no such memory, as what cudaMalloc() gives is none, not exportable, or
+ *                          not within one allocation: the message says what to change */
+CCO_API cco_status cco_memory_import(cco_client* client, int32_t device, const void* address,
+                                     uint64_t size_bytes, cco_memory** memory);
+
+/* Unmaps it: kernels that use this address must have ended. Windows of it go on. */
+CCO_API void cco_memory_destroy(cco_memory* memory);
+
+typedef struct cco_memory_info {
+  uint32_t struct_size; /* in: sizeof(cco_memory_info) of the caller */
+  int32_t device;
+  uint64_t address;    /* for kernels and copies of this process */
+  uint64_t size_bytes; /* as asked for */
+  int32_t fd;          /* borrowed, until cco_memory_destroy(); with the next two what
+                          cco_external_memory takes */
+  uint32_t reserved;   /* zero */
+  uint64_t allocation_bytes;
+  uint64_t allocation_offset;
+} cco_memory_info;
+CCO_API cco_status cco_memory_get_info(cco_memory* memory, cco_memory_info* info);
+
 /* Gives up this rank's use. Local. The range is reused when all ranks have; a window with keep_ms
  * is unmapped, and kept when all have.
  *
@@ -485,6 +525,9 @@ CCO_API cco_status cco_comm_check(cco_comm* comm);
 
 /* For kernels, by value; valid until cco_comm_destroy(). */
 CCO_API cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device);
+
+/* The same struct in device memory, for kernels that take a pointer. */
+CCO_API cco_status cco_comm_get_device_pointer(cco_comm* comm, const cco_device_comm** pointer);
 
 #ifdef __cplusplus
 }

@@ -161,6 +161,39 @@ class Group {
   detail::Owner<cco_group, cco_group_destroy> handle_;
 };
 
+/// Device memory of this process alone, which can become a window; see cco_memory_create().
+class Memory {
+ public:
+  /// Local, as all here.
+  [[nodiscard]] static cco_status create(const Client& client, int32_t device, uint64_t size_bytes,
+                                         Memory* result) {
+    cco_memory* made = nullptr;
+    const cco_status status = cco_memory_create(client.get(), device, size_bytes, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_memory, cco_memory_destroy>(made);
+    return status;
+  }
+
+  /// Of memory that somebody else has allocated, under a second address.
+  [[nodiscard]] static cco_status import(const Client& client, int32_t device, const void* address,
+                                         uint64_t size_bytes, Memory* result) {
+    cco_memory* made = nullptr;
+    const cco_status status = cco_memory_import(client.get(), device, address, size_bytes, &made);
+    if (status == CCO_OK) result->handle_ = detail::Owner<cco_memory, cco_memory_destroy>(made);
+    return status;
+  }
+
+  [[nodiscard]] cco_status get_info(cco_memory_info* info) const {
+    info->struct_size = sizeof *info;
+    return cco_memory_get_info(get(), info);
+  }
+
+  explicit operator bool() const { return get() != nullptr; }
+  cco_memory* get() const { return handle_.get(); }
+
+ private:
+  detail::Owner<cco_memory, cco_memory_destroy> handle_;
+};
+
 /// One rank's use of a window: the same range of the symmetric heap on every rank. Kernels that use
 /// it, and what they posted, must have ended before it does; see cco_window_destroy().
 class Window {
@@ -342,6 +375,10 @@ class Comm {
   /// For kernels, by value; valid while this communicator is.
   [[nodiscard]] cco_status get_device(cco_device_comm* device) const {
     return cco_comm_get_device(get(), device);
+  }
+  /// The same struct in device memory.
+  [[nodiscard]] cco_status get_device_pointer(const cco_device_comm** pointer) const {
+    return cco_comm_get_device_pointer(get(), pointer);
   }
   /// CCO_INTERNAL once a transport has reported an error to a kernel. Cheap.
   [[nodiscard]] cco_status check() const { return cco_comm_check(get()); }

@@ -126,7 +126,8 @@ std::vector<Part> parts_of(const Topology& topology, const CommOptions& options,
   std::vector<Part> parts = {
       {layout.signal_offset, 8 * uint64_t{options.signal_count}},
       {layout.barrier_offset,
-       8 * uint64_t{options.barrier_count + world_barriers} * (topology.lsa_size + 1)}};
+       8 * uint64_t{options.barrier_count + world_barriers} * (topology.lsa_size + 1)},
+      {layout.descriptor_offset, sizeof(cco_device_comm)}};
   if (options.sdma.has_value()) {
     const SdmaPlan& plan = *options.sdma;
     parts.push_back({plan.signal_offset, sdma_signal_bytes(topology.lsa_size, plan.queue_count)});

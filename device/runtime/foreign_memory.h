@@ -3,15 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "client/base/unique.h"
 
-namespace cco::compat {
+namespace cco {
 
-/// The device that the calling thread has made current; -1: none, as always with `host`.
-int current_device(std::string_view driver);
+/// The device that the calling thread has made current; nothing: none, as always with `host`.
+std::optional<int> current_device(std::string_view driver);
 
 struct ForeignMemory {
   UniqueFd fd;  ///< An export of the allocation.
@@ -25,6 +26,4 @@ struct ForeignMemory {
 absl::StatusOr<ForeignMemory> find_foreign_memory(std::string_view driver, const void* pointer,
                                                   uint64_t size_bytes);
 
-absl::StatusOr<UniqueFd> duplicate(BorrowedFd fd);
-
-}  // namespace cco::compat
+}  // namespace cco

@@ -1,4 +1,4 @@
-#include "client/mori/foreign_memory.h"
+#include "device/runtime/foreign_memory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "device/runtime/fd_facts.h"
 #include "device/runtime/vmm_api.h"
 
-namespace cco::compat {
+namespace cco {
 namespace {
 
 // Names of the calls below in libcuda and libamdhip64, whose signatures agree.
@@ -32,6 +32,8 @@ struct Vendor {
   const char* retain;
   const char* release;
   const char* export_handle;
+  const char* plain_allocation;  // As programs name them.
+  const char* vmm_allocation;
 };
 
 Vendor vendor_of(std::string_view driver) {
@@ -42,7 +44,9 @@ Vendor vendor_of(std::string_view driver) {
             "cuMemGetAddressRange_v2",
             "cuMemRetainAllocationHandle",
             "cuMemRelease",
-            "cuMemExportToShareableHandle"};
+            "cuMemExportToShareableHandle",
+            "cudaMalloc()",
+            "cuMemCreate()"};
   }
   return {"CCO_HIP_LIBRARY",
           {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
@@ -50,7 +54,9 @@ Vendor vendor_of(std::string_view driver) {
           "hipMemGetAddressRange",
           "hipMemRetainAllocationHandle",
           "hipMemRelease",
-          "hipMemExportToShareableHandle"};
+          "hipMemExportToShareableHandle",
+          "hipMalloc()",
+          "hipMemCreate()"};
 }
 
 template <typename Signature>
@@ -90,9 +96,11 @@ absl::StatusOr<ForeignMemory> find_on_gpu(std::string_view driver, const void* p
   if (result != vmm::kSuccess) {
     return no_such_memory(
         pointer,
-        absl::StrFormat("not memory of %s's virtual memory management (error %d); "
-                        "use ccoMemAlloc(), or %s with an exportable handle",
-                        driver, result, driver == "cuda" ? "cuMemCreate()" : "hipMemCreate()"));
+        absl::StrFormat("not memory of %s's virtual memory management (error %d), as what %s gives "
+                        "is not: make it with cco_memory_create() or ccoMemAlloc(), with %s and an "
+                        "exportable handle, or, from torch, with "
+                        "PYTORCH_ALLOC_CONF=expandable_segments:True",
+                        driver, result, vendor.plain_allocation, vendor.vmm_allocation));
   }
   int fd = -1;
   result = export_handle(&fd, handle, vmm::kHandlePosixFd, 0);
@@ -100,7 +108,9 @@ absl::StatusOr<ForeignMemory> find_on_gpu(std::string_view driver, const void* p
   if (result != vmm::kSuccess) {
     return no_such_memory(pointer,
                           absl::StrFormat("%s fails with %d: was the memory made exportable as a "
-                                          "file descriptor, by this process?",
+                                          "file descriptor, by this process? torch's expandable "
+                                          "segments are with TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=1 "
+                                          "in the environment before its first allocation",
                                           vendor.export_handle, result));
   }
   return ForeignMemory{UniqueFd(fd), bytes, address - base};
@@ -158,14 +168,15 @@ absl::StatusOr<ForeignMemory> find_on_host(const void* pointer) {
 
 }  // namespace
 
-int current_device(std::string_view driver) {
-  if (driver == "host") return -1;
+std::optional<int> current_device(std::string_view driver) {
+  if (driver == "host") return std::nullopt;
   const Vendor vendor = vendor_of(driver);
   const auto library = DynamicLibrary::open(vendor.variable, vendor.libraries);
-  if (!library.ok()) return -1;
+  if (!library.ok()) return std::nullopt;
   const auto get = find_call<vmm::Result(int*)>(*library, vendor.current_device);
   int device = -1;
-  return get.ok() && (*get)(&device) == vmm::kSuccess ? device : -1;
+  if (!get.ok() || (*get)(&device) != vmm::kSuccess) return std::nullopt;
+  return device;
 }
 
 absl::StatusOr<ForeignMemory> find_foreign_memory(std::string_view driver, const void* pointer,
@@ -175,16 +186,10 @@ absl::StatusOr<ForeignMemory> find_foreign_memory(std::string_view driver, const
   if (found.offset > found.allocation_bytes || size_bytes > found.allocation_bytes - found.offset) {
     return no_such_memory(pointer,
                           absl::StrFormat("%d bytes from offset %d of an allocation of %d "
-                                          "bytes",
+                                          "bytes: a window lies in one allocation",
                                           size_bytes, found.offset, found.allocation_bytes));
   }
   return found;
 }
 
-absl::StatusOr<UniqueFd> duplicate(BorrowedFd fd) {
-  UniqueFd own(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!own) return system_error(errno, absl::StrFormat("duplicate fd %d", fd.get()));
-  return own;
-}
-
-}  // namespace cco::compat
+}  // namespace cco

@@ -1,0 +1,174 @@
+"""Owners of handles: closed once, in any order, by whoever, and never while exports are used."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+import weakref
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+from cco import _dlpack
+from cco._library import library
+from cco.errors import FailedPrecondition, Status
+
+Self = TypeVar("Self", bound="Owner")
+
+# Reentrant: garbage collection may release an export while this thread is in here.
+_lock = threading.RLock()
+# Owners without a parent, by handle: ended at the process's exit.
+_roots: dict[int, weakref.ref[Owner]] = {}
+_forked = False
+
+
+class Owner:
+    """Owns one handle of the C interface. Thread safe.
+
+    A context manager. close() gives the handle up, may be called again, and ends everything below
+    it: a closed client ends its groups, a closed group its windows and communicators. Garbage
+    collection ends nothing, because kernels may still use what nobody names any more: an owner that
+    is collected unclosed gives a ResourceWarning, and lives on until its parent is closed, or the
+    process ends.
+
+    While tensors or arrays made from it are alive (its exports), close() voids it, and its memory
+    stays mapped until the last of them is gone; so do the parents. In a forked child nothing is
+    given up: the parent's handles are the parent's.
+    """
+
+    _kind: ClassVar[str]
+    _destroy: ClassVar[str]
+
+    # As class attributes: __del__ may come before __init__ has ended.
+    _handle: int | None = None
+    _closed: bool = False
+    _exports: int = 0
+    _parent: Owner | None = None
+
+    def _own(self, handle: int | None, parent: Owner | None) -> None:
+        assert handle is not None
+        self._handle = handle
+        self._parent = parent
+        if parent is None:
+            with _lock:
+                _roots[handle] = weakref.ref(self)
+
+    @property
+    def handle(self) -> int:
+        """The C interface's handle. FailedPrecondition: closed, or its parent is."""
+        owner: Owner | None = self
+        while owner is not None:
+            if owner._closed:
+                what = f"this {self._kind}" if owner is self else f"the {owner._kind} of this {self._kind}"
+                raise FailedPrecondition(
+                    Status.FAILED_PRECONDITION, f"{what} has been closed: make another one"
+                )
+            owner = owner._parent
+        assert self._handle is not None
+        return self._handle
+
+    @property
+    def closed(self) -> bool:
+        """Whether it, or what it belongs to, has been closed."""
+        return self._closed or (self._parent is not None and self._parent.closed)
+
+    @property
+    def export_count(self) -> int:
+        """How many live tensors and arrays were made from it or from what belongs to it."""
+        return self._exports
+
+    def close(self) -> None:
+        """Gives it up. Local; kernels that use it must have ended. Never fails; again: nothing."""
+        with _lock:
+            self._closed = True
+            ended = self._ended()
+        _destroy_all(ended)
+
+    def _ended(self) -> list[tuple[str, int]]:
+        """With the lock: what of this owner and its parents is closed, unused, and not destroyed."""
+        found: list[tuple[str, int]] = []
+        owner: Owner | None = self
+        while owner is not None:
+            if owner._closed and owner._exports == 0 and owner._handle is not None:
+                found.append((owner._destroy, owner._handle))
+                _roots.pop(owner._handle, None)
+                owner._handle = None
+            owner = owner._parent
+        return found
+
+    def _retain(self) -> None:
+        """Counts an export. FailedPrecondition: closed."""
+        with _lock:
+            self.handle  # noqa: B018: raises
+            owner: Owner | None = self
+            while owner is not None:
+                owner._exports += 1
+                owner = owner._parent
+
+    def _release(self) -> None:
+        """Uncounts an export; may come from any thread, also from garbage collection."""
+        with _lock:
+            owner: Owner | None = self
+            while owner is not None:
+                owner._exports -= 1
+                owner = owner._parent
+            ended = self._ended()
+        _destroy_all(ended)
+
+    def __enter__(self: Self) -> Self:
+        self.handle  # noqa: B018: raises
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if self._handle is not None and not self.closed and not _forked:
+            _warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<cco.{type(self).__name__}{self._describe()}{state}>"
+
+    def _describe(self) -> str:
+        """For repr(): begins with a blank, asks nobody."""
+        return ""
+
+
+def _destroy_all(ended: list[tuple[str, int]]) -> None:
+    if ended and not _forked:
+        functions = library()
+        for destroy, handle in ended:
+            getattr(functions, destroy)(handle)
+
+
+def _leave() -> None:
+    """At exit: the session ends in order, so that no peer takes this rank for lost.
+
+    Clients whose memory somebody still reads are left to the end of the process.
+    """
+    _dlpack.disarm()
+    with _lock:
+        roots = [(handle, reference()) for handle, reference in _roots.items()]
+    for handle, root in roots:
+        if root is None:
+            _destroy_all([("cco_client_destroy", handle)])
+        elif root._exports == 0:
+            root.close()
+
+
+def _after_fork() -> None:
+    global _forked, _lock
+    _forked = True
+    _lock = threading.RLock()  # Another thread of the parent may have held it.
+    _dlpack.disarm()
+
+
+atexit.register(_leave)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,196 @@
+"""Mapped memory as tensors and arrays: DLPack, the CUDA array interface, NumPy. Nothing is copied."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cco import _dlpack
+from cco._owner import Owner
+from cco.errors import FailedPrecondition, InvalidArgument, OutOfRange, Status
+
+if TYPE_CHECKING:
+    import numpy
+
+
+class DataType(NamedTuple):
+    """An element type: its name, DLPack's code and bits, and the array interface's type string."""
+
+    name: str
+    code: int
+    bits: int
+    typestr: str | None  # None: NumPy has no such type.
+
+
+def _types() -> dict[str, DataType]:
+    found = [
+        DataType("bool", 6, 8, "|b1"),
+        DataType("int8", 0, 8, "|i1"),
+        DataType("uint8", 1, 8, "|u1"),
+        DataType("float16", 2, 16, "<f2"),
+        DataType("bfloat16", 4, 16, None),
+        DataType("float32", 2, 32, "<f4"),
+        DataType("float64", 2, 64, "<f8"),
+        DataType("complex64", 5, 64, "<c8"),
+        DataType("complex128", 5, 128, "<c16"),
+        DataType("float8_e4m3fn", 10, 8, None),
+        DataType("float8_e4m3fnuz", 11, 8, None),
+        DataType("float8_e5m2", 12, 8, None),
+        DataType("float8_e5m2fnuz", 13, 8, None),
+    ]
+    for size in (16, 32, 64):
+        found.append(DataType(f"int{size}", 0, size, f"<i{size // 8}"))
+        found.append(DataType(f"uint{size}", 1, size, f"<u{size // 8}"))
+    return {one.name: one for one in found}
+
+
+DATA_TYPES = _types()
+
+
+def data_type(dtype: Any) -> DataType:
+    """The type that a name ("float32"), a NumPy or a torch type means. InvalidArgument: none."""
+    if isinstance(dtype, DataType):
+        return dtype
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    if not isinstance(name, str):
+        name = dtype.__name__ if isinstance(dtype, type) else str(dtype)
+    found = DATA_TYPES.get(name.removeprefix("torch."))
+    if found is None:
+        raise InvalidArgument(
+            Status.INVALID_ARGUMENT,
+            f"dtype {dtype!r} is none of {', '.join(sorted(DATA_TYPES))}",
+        )
+    return found
+
+
+class Place(NamedTuple):
+    """A contiguous range that kernels and copies of this process reach."""
+
+    address: int
+    size_bytes: int
+    driver: str  # "host", "cuda", "hip"
+    device: int  # This process's ordinal.
+    read_only: bool = False
+
+
+class View:
+    """A contiguous tensor in mapped memory, of this rank's copy of a window or of a peer's.
+
+    Takes part in DLPack (`torch.from_dlpack(view)`, `numpy.from_dlpack(view)`), the CUDA array
+    interface (on GPUs) and NumPy's (on `host`). Tensors and arrays made from it count as exports of
+    its owner: the memory stays mapped until the last of them is gone. Orders nothing: what peers
+    write is there after a barrier or a signal, as for kernels. Thread safe; immutable.
+
+    ptr     address of its first byte
+    shape   elements along each axis, row-major without gaps
+    dtype   DataType
+    nbytes  bytes in all
+    """
+
+    def __init__(self, owner: Owner, place: Place, dtype: Any, shape: Any, offset: int) -> None:
+        self._owner = owner
+        self._place = place
+        self._held = False
+        self.dtype = data_type(dtype)
+        item_bytes = self.dtype.bits // 8
+        if offset < 0 or offset > place.size_bytes:
+            raise OutOfRange(
+                Status.OUT_OF_RANGE, f"offset {offset} of {place.size_bytes} bytes"
+            )
+        if shape is None:
+            shape = ((place.size_bytes - offset) // item_bytes,)
+        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(length < 0 for length in self.shape):
+            raise InvalidArgument(Status.INVALID_ARGUMENT, f"shape {self.shape} has a negative length")
+        self.nbytes = math.prod(self.shape) * item_bytes
+        if self.nbytes > place.size_bytes - offset:
+            raise OutOfRange(
+                Status.OUT_OF_RANGE,
+                f"{self.dtype.name}{list(self.shape)} takes {self.nbytes} bytes; from offset "
+                f"{offset} on there are {place.size_bytes - offset}",
+            )
+        self.ptr = place.address + offset
+        if self.ptr % item_bytes != 0:
+            raise InvalidArgument(
+                Status.INVALID_ARGUMENT,
+                f"offset {offset} is no multiple of {item_bytes}, the size of {self.dtype.name}",
+            )
+
+    @property
+    def read_only(self) -> bool:
+        """Stores would fault."""
+        return self._place.read_only
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        place = self._place
+        kind = {"host": _dlpack.CPU, "cuda": _dlpack.CUDA, "hip": _dlpack.ROCM}[place.driver]
+        return kind, 0 if place.driver == "host" else place.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule. `stream` orders nothing: symmetric memory has no stream of its own.
+
+        BufferError: a copy or another device is asked for, or the memory is for reading and the
+        consumer's DLPack is too old to be told so.
+        """
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(f"{self!r} is not copied: ask for what it is, {self.__dlpack_device__()}")
+        versioned = max_version is not None and max_version[0] >= 1
+        if self.read_only and not versioned:
+            raise BufferError(f"{self!r} is for reading: that takes a consumer of DLPack 1.0")
+        element = (self.dtype.code, self.dtype.bits)
+        self._owner._retain()
+        return _dlpack.capsule(
+            self.ptr, self.__dlpack_device__(), element, self.shape, self.read_only, versioned,
+            self._owner._release,
+        )
+
+    def _interface(self) -> dict[str, Any]:
+        """What both array interfaces say. Their consumers keep this view, so it keeps the memory."""
+        if self.dtype.typestr is None:
+            raise AttributeError(f"the array interface has no {self.dtype.name}: use DLPack")
+        if not self._held:
+            self._owner._retain()
+            weakref.finalize(self, self._owner._release).atexit = False
+            self._held = True
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.typestr,
+            "data": (self.ptr, self.read_only),
+            "strides": None,
+            "version": 3,
+        }
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._place.driver == "host":
+            raise AttributeError("memory of the host driver is no GPU memory")
+        return {**self._interface(), "stream": None}
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self._place.driver != "host":
+            raise AttributeError("GPU memory cannot be read by the CPU")
+        return self._interface()
+
+    def numpy(self) -> numpy.ndarray[Any, Any]:
+        """As a NumPy array, on the `host` driver. FailedPrecondition: GPU memory."""
+        import numpy
+
+        if self._place.driver != "host":
+            raise FailedPrecondition(
+                Status.FAILED_PRECONDITION,
+                f"{self!r} is GPU memory: use torch.from_dlpack(), CuPy, or a copy",
+            )
+        array: numpy.ndarray[Any, Any] = numpy.asarray(self)
+        return array
+
+    def __repr__(self) -> str:
+        return f"<cco.View {self.dtype.name}{list(self.shape)} at {self.ptr:#x}>"

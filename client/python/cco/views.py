@@ -181,13 +181,21 @@ class View:
         return self._interface()
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """As a NumPy array, on the `host` driver. FailedPrecondition: GPU memory."""
+        """As a NumPy array, on the `host` driver.
+
+        FailedPrecondition: GPU memory. InvalidArgument: a type that NumPy lacks.
+        """
         import numpy
 
         if self._place.driver != "host":
             raise FailedPrecondition(
                 Status.FAILED_PRECONDITION,
                 f"{self!r} is GPU memory: use torch.from_dlpack(), CuPy, or a copy",
+            )
+        if self.dtype.typestr is None:
+            raise InvalidArgument(
+                Status.INVALID_ARGUMENT,
+                f"NumPy has no {self.dtype.name}: use torch.from_dlpack(), or view it as another type",
             )
         array: numpy.ndarray[Any, Any] = numpy.asarray(self)
         return array

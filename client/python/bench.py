@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""What Python costs over the C interface: importing cco, and calls of windows. Needs gcc and a running cco-memd.
+
+    bench.py [--json FILE]
+
+One run, rounds of C and of Python in turn, in processes of their own against the same daemon. Medians, with the 10th and
+90th percentile of the rounds. Import: the wall time of a new interpreter with `import cco`, less one without, in turn.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import cco
+
+ROUNDS = 15
+SOURCE = Path(__file__).resolve().parents[2]
+CALLS = {"get_address": 20_000, "get_info": 20_000, "create and destroy": 200}
+
+C_PROGRAM = r"""
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "cco/cco.h"
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+#define TIME(count, call)                                     \
+  for (int i = 0; i < (count) / 10; ++i) { call; }            \
+  begin = now_us();                                           \
+  for (int i = 0; i < (count); ++i) { call; }                 \
+  printf("%.4f\n", (now_us() - begin) / (count));
+static int failed;
+#define OK(call) failed |= (call) != CCO_OK
+int main(void) {
+  double begin;
+  cco_client* client = 0;
+  cco_group* group = 0;
+  cco_window *window = 0, *again = 0;
+  void* address;
+  cco_group_options of_group;
+  cco_window_options of_window;
+  cco_window_info info;
+  memset(&of_group, 0, sizeof of_group);
+  memset(&of_window, 0, sizeof of_window);
+  of_group.struct_size = sizeof of_group, of_group.size = 1, of_group.name = "bench-c";
+  of_window.struct_size = sizeof of_window, of_window.size_bytes = 4096;
+  info.struct_size = sizeof info;
+  OK(cco_client_create(0, &client));
+  OK(cco_group_create(client, &of_group, &group));
+  OK(cco_window_create(group, "w", &of_window, &window));
+  TIME(GET_ADDRESS, OK(cco_window_get_address(window, 0, 8, &address)));
+  TIME(GET_INFO, OK(cco_window_get_info(window, &info)));
+  TIME(CREATE, OK(cco_window_create(group, "again", &of_window, &again)); cco_window_destroy(again));
+  cco_client_destroy(client);
+  return failed;
+}
+"""
+
+PY_PROGRAM = f"""
+import time, cco
+def timed(count, call):
+    for _ in range(count // 10):
+        call()
+    begin = time.perf_counter_ns()
+    for _ in range(count):
+        call()
+    print((time.perf_counter_ns() - begin) / 1e3 / count)
+with cco.Client() as client, cco.Group(client, rank=0, size=1, name="bench-python") as group:
+    with cco.Window(group, "w", 4096) as window:
+        timed({CALLS["get_address"]}, lambda: window.address(0, 8))
+        timed({CALLS["get_info"]}, lambda: window.info())
+        timed({CALLS["create and destroy"]}, lambda: cco.Window(group, "again", 4096).close())
+"""
+
+
+def run(*command):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def wall_us(*command):
+    """Of a process, by the kernel's clock: from its start to its end."""
+    import time
+
+    begin = time.perf_counter_ns()
+    run(*command)
+    return (time.perf_counter_ns() - begin) / 1e3
+
+
+def build(folder):
+    library = cco.library_path()
+    source, program = folder / "bench.c", folder / "bench"
+    source.write_text(C_PROGRAM)
+    subprocess.run(["gcc", "-O2", f"-I{SOURCE}/client/include", f"-I{SOURCE}/device/include", str(source), "-o",
+                    str(program), library, f"-Wl,-rpath,{os.path.dirname(library)}",
+                    f"-DGET_ADDRESS={CALLS['get_address']}", f"-DGET_INFO={CALLS['get_info']}",
+                    f"-DCREATE={CALLS['create and destroy']}"], check=True)
+    return program
+
+
+def spread(values):
+    ordered = sorted(values)
+    tenth = len(ordered) // 10
+    return statistics.median(ordered), ordered[tenth], ordered[-1 - tenth]
+
+
+def report(name, ours, base, what, result):
+    ours_us, base_us = spread(ours), spread(base)
+    result[name] = {"python_us": ours_us, "baseline_us": base_us, "difference_us": ours_us[0] - base_us[0]}
+    print(f"{name:20} {ours_us[0]:10.2f} ({ours_us[1]:.2f}-{ours_us[2]:.2f})   {what} {base_us[0]:.2f} "
+          f"({base_us[1]:.2f}-{base_us[2]:.2f})   more: {ours_us[0] - base_us[0]:.2f} us")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write the figures there, too")
+    arguments = parser.parse_args()
+    result = {"python": sys.version.split()[0], "cco": cco.version(), "library": cco.library_path()}
+    print(f"CPython {result['python']}, cco {result['cco']}; microseconds, median (P10-P90) of {ROUNDS} rounds")
+    bare, imported, loaded = [], [], []
+    in_c, in_python = {name: [] for name in CALLS}, {name: [] for name in CALLS}
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(Path(folder))
+        run(sys.executable, "-c", "import cco")  # Compiles the package, once.
+        for _ in range(ROUNDS):
+            bare.append(wall_us(sys.executable, "-c", "pass"))
+            imported.append(wall_us(sys.executable, "-c", "import cco"))
+            loaded.append(wall_us(sys.executable, "-c", "import cco; cco.library_path()"))
+            for command, found in (([str(program)], in_c), ([sys.executable, "-c", PY_PROGRAM], in_python)):
+                for name, value in zip(CALLS, map(float, run(*command).split())):
+                    found[name].append(value)
+    report("import cco", imported, bare, "bare interpreter", result)
+    report("import, and load", loaded, bare, "bare interpreter", result)
+    for name in CALLS:
+        report(name, in_python[name], in_c[name], "C", result)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,9 @@
 
     bench.py [--json FILE]
 
-One run, rounds of C and of Python in turn, in processes of their own against the same daemon. Medians, with the 10th and
-90th percentile of the rounds. Import: the wall time of a new interpreter with `import cco`, less one without, in turn.
+One run, rounds of C and of Python in turn, in processes of their own against the same daemon. Medians, with the 10th
+and 90th percentile of the rounds. Import: the wall time of a new interpreter with `import cco`, less one without, in
+turn.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Goal    the wheel holds all that a machine without cco's headers and folders needs, and runs.
-Method  deploy/python-wheel with the build's own library (it may need the distribution's gRPC: the self-contained one takes a
-        second build), installed into a fresh environment; two ranks there pass their numbers round."""
+Method  deploy/python-wheel with the build's own library (it may need the distribution's gRPC: the self-contained one
+        takes a second build), installed into a fresh environment; two ranks there pass their numbers round."""
 
 import subprocess
 import sys
@@ -26,6 +26,8 @@ def rank(number):
 
 with ThreadPoolExecutor(2) as ranks:
     list(ranks.map(rank, range(2)))
+import mori.cco
+assert mori.cco.Communicator is cco.Communicator
 print(cco.library_path())
 """
 
@@ -45,13 +47,17 @@ def wheel(tmp_path_factory):
     bitcode = tmp_path_factory.mktemp("bitcode")
     (bitcode / "cco_nvptx64.bc").write_bytes(b"BC")
     output = tmp_path_factory.mktemp("wheel")
-    return call(SOURCE / "deploy" / "python-wheel", "--library", LIBRARY.resolve(), "--bitcode", bitcode, "--output",
+    told = call(SOURCE / "deploy" / "python-wheel", "--library", LIBRARY.resolve(), "--bitcode", bitcode, "--output",
                 output, "--python", sys.executable)
+    wheels = {path.rsplit("/", 1)[1].split("-")[0]: path for path in told.split()}
+    assert wheels.keys() == {"cco", "cco_mori_alias"}
+    return wheels
 
 
 def test_what_is_in_it(wheel):
-    assert wheel.endswith("_x86_64.whl") and "-py3-none-manylinux_2_" in wheel
-    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "-py3-none-manylinux_2_" in wheel["cco"] and wheel["cco_mori_alias"].endswith("-py3-none-any.whl")
+    assert "mori/cco/cco.py" in zipfile.ZipFile(wheel["cco_mori_alias"]).namelist()
+    names = set(zipfile.ZipFile(wheel["cco"]).namelist())
     tracked = call("git", "-C", SOURCE / "client" / "python", "ls-files", "cco/*.py").split()
     assert names >= {*tracked, "cco/py.typed", "cco/lib/libcco_client.so.0", "cco/device/bitcode/cco_nvptx64.bc"}
 
@@ -59,7 +65,7 @@ def test_what_is_in_it(wheel):
 def test_it_runs_from_a_fresh_environment(wheel, daemon, tmp_path):
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    call(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", wheel)
+    call(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", *wheel.values())
     path = call(python, "-I", "-c", HELLO, env={"CCO_SOCKET": daemon.socket}, cwd=tmp_path)
     assert path.startswith(str(tmp_path / "venv")) and path.endswith("cco/lib/libcco_client.so.0")
     daemon.expect_nothing_left()

@@ -1,4 +1,4 @@
-"""Structs, constants and prototypes of `cco/cco.h` and `cco/device/abi.h`, as ctypes. Decides nothing.
+"""Structs, constants and prototypes of `cco/cco.h` and `cco/device/abi.h`, as ctypes.
 
 tests/python/abi_test.py compares every layout, constant and prototype here with the headers.
 """

@@ -139,7 +139,7 @@ def _abandon(key: int) -> None:
 
 
 def disarm() -> None:
-    """From here on no consumer calls back into this interpreter, which is ending (or a fork's copy).
+    """From here on no consumer calls back into this interpreter: it is ending, or a fork's copy.
 
     What is alive stays alive until the process ends.
     """

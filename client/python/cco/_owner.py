@@ -60,7 +60,9 @@ class Owner:
         owner: Owner | None = self
         while owner is not None:
             if owner._closed:
-                what = f"this {self._kind}" if owner is self else f"the {owner._kind} of this {self._kind}"
+                what = f"this {self._kind}"
+                if owner is not self:
+                    what = f"the {owner._kind} of {what}"
                 raise FailedPrecondition(
                     Status.FAILED_PRECONDITION, f"{what} has been closed: make another one"
                 )
@@ -79,14 +81,14 @@ class Owner:
         return self._exports
 
     def close(self) -> None:
-        """Gives it up. Local; kernels that use it must have ended. Never fails; again: nothing."""
+        """Gives it up. Local; kernels that use it must have ended. Never fails, may be repeated."""
         with _lock:
             self._closed = True
             ended = self._ended()
         _destroy_all(ended)
 
     def _ended(self) -> list[tuple[str, int]]:
-        """With the lock: what of this owner and its parents is closed, unused, and not destroyed."""
+        """With the lock: what of this owner and its parents can be destroyed, and was not."""
         found: list[tuple[str, int]] = []
         owner: Owner | None = self
         while owner is not None:

@@ -29,14 +29,14 @@ Result = TypeVar("Result")
 
 
 def get_unique_id() -> UniqueId:
-    """A fresh secret by which ranks find each other: one rank makes it and gives it to the others."""
+    """A fresh secret by which ranks find each other: one makes it and gives it to the others."""
     return UniqueId.create()
 
 
 class CCODevCommRequirements:
     """What `create_dev_comm()` is asked for; the fields are read and written.
 
-    MORI's fields have MORI's defaults. `signal_count` is an addition: signals that LSA stores raise.
+    MORI's fields have MORI's defaults. `signal_count` is an addition: signals that stores raise.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class RegisteredWindow(CCOResource):
 
 
 class ImportedWindow(RegisteredWindow):
-    """A window of memory that somebody else has allocated; `local_ptr` is a second address of it."""
+    """A window of memory that somebody else has allocated; `local_ptr` is a second address."""
 
     def __init__(self, communicator: Communicator, window: Window, ext_ptr: int) -> None:
         super().__init__(communicator, window, window.address())
@@ -319,7 +319,7 @@ class Communicator:
         return AllocatedMemory(self, memory)
 
     def register_window(self, ptr: int, size: int) -> RegisteredWindow:
-        """A window of the first `size` bytes at `ptr`, an address as alloc_mem() gave it. Collective."""
+        """A window of `size` bytes from `ptr` on, an address that alloc_mem() gave. Collective."""
         group = self._get("register window")
 
         def prepare() -> Memory:
@@ -356,7 +356,7 @@ class Communicator:
         return ImportedWindow(self, window, ext_ptr)
 
     def create_dev_comm(self, requirements: CCODevCommRequirements | None = None) -> DevCommHandle:
-        """A device communicator for kernels. Collective, with the same requirements on every rank."""
+        """A device communicator for kernels. Collective, with equal requirements on every rank."""
         group = self._get("create dev comm")
         wanted = requirements if requirements is not None else CCODevCommRequirements()
         options = self._together(group, lambda: wanted._options(group))

@@ -1,4 +1,4 @@
-"""What calls raise: `Error` with code, rank and reason, and a subclass for each code that occurs."""
+"""What calls raise: `Error` with code, rank and reason, and subclasses for its codes."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class ResourceExhausted(Error):
 
 
 class FailedPrecondition(Error):
-    """Something is not as the call needs it: a forked child, a peer that cannot be reached."""
+    """Something is not as the call needs it: a forked child, a peer that is out of reach."""
 
 
 class Aborted(Error):
-    """A rank (`rank`) is lost, somebody called `Group.abort()`, or an operator took a GPU away."""
+    """A rank (`rank`) is lost, somebody called Group.abort(), or an operator took a GPU away."""
 
 
 class OutOfRange(Error, IndexError):
@@ -82,7 +82,7 @@ class OutOfRange(Error, IndexError):
 
 
 class Internal(Error):
-    """A transport has reported an error to a kernel, or cco has met something it promised not to."""
+    """A transport has reported an error to a kernel, or cco has broken a promise of its own."""
 
 
 class Unavailable(Error):

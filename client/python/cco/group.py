@@ -17,7 +17,7 @@ SomeId = TypeVar("SomeId", bound="UniqueId")
 
 
 class UniqueId:
-    """A secret of 128 bytes by which ranks find each other: one makes it and gives it to the others.
+    """A secret of 128 bytes by which ranks find each other: one makes it and gives it to all.
 
     `bytes(uid)` and `UniqueId.from_bytes()`, or pickle, carry it. Immutable.
     """

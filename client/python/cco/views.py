@@ -1,4 +1,4 @@
-"""Mapped memory as tensors and arrays: DLPack, the CUDA array interface, NumPy. Nothing is copied."""
+"""Mapped memory as tensors and arrays: DLPack, CUDA array interface, NumPy. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ class View:
             shape = ((place.size_bytes - offset) // item_bytes,)
         self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(length < 0 for length in self.shape):
-            raise InvalidArgument(Status.INVALID_ARGUMENT, f"shape {self.shape} has a negative length")
+            raise InvalidArgument(
+                Status.INVALID_ARGUMENT, f"shape {self.shape} has a negative length"
+            )
         self.nbytes = math.prod(self.shape) * item_bytes
         if self.nbytes > place.size_bytes - offset:
             raise OutOfRange(
@@ -141,19 +143,24 @@ class View:
         consumer's DLPack is too old to be told so.
         """
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError(f"{self!r} is not copied: ask for what it is, {self.__dlpack_device__()}")
+            raise BufferError(f"{self!r} is not copied, and on {self.__dlpack_device__()}")
         versioned = max_version is not None and max_version[0] >= 1
         if self.read_only and not versioned:
             raise BufferError(f"{self!r} is for reading: that takes a consumer of DLPack 1.0")
         element = (self.dtype.code, self.dtype.bits)
         self._owner._retain()
         return _dlpack.capsule(
-            self.ptr, self.__dlpack_device__(), element, self.shape, self.read_only, versioned,
+            self.ptr,
+            self.__dlpack_device__(),
+            element,
+            self.shape,
+            self.read_only,
+            versioned,
             self._owner._release,
         )
 
     def _interface(self) -> dict[str, Any]:
-        """What both array interfaces say. Their consumers keep this view, so it keeps the memory."""
+        """What both array interfaces say. Consumers keep this view, so it keeps the memory."""
         if self.dtype.typestr is None:
             raise AttributeError(f"the array interface has no {self.dtype.name}: use DLPack")
         if not self._held:
@@ -195,7 +202,7 @@ class View:
         if self.dtype.typestr is None:
             raise InvalidArgument(
                 Status.INVALID_ARGUMENT,
-                f"NumPy has no {self.dtype.name}: use torch.from_dlpack(), or view it as another type",
+                f"NumPy has no {self.dtype.name}: use torch.from_dlpack(), or another type",
             )
         array: numpy.ndarray[Any, Any] = numpy.asarray(self)
         return array

@@ -1,4 +1,4 @@
-"""MORI CCO's low-level module: functions over plain addresses. Failures are cco.Error, a RuntimeError."""
+"""MORI CCO's low-level module: functions over plain addresses. Failures are cco.Error."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def comm_destroy(comm: Comm) -> None:
     comm._communicator.destroy()
 
 
-def _close(comm: Comm, what: str, kinds: tuple[type[CCOResource], ...], key: str, value: int) -> None:
+def _close(
+    comm: Comm, what: str, kinds: tuple[type[CCOResource], ...], key: str, value: int
+) -> None:
     for resource in comm._communicator._tracked():
         if isinstance(resource, kinds) and resource.is_valid and getattr(resource, key) == value:
             resource.close()

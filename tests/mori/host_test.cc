@@ -275,7 +275,7 @@ TEST_F(HostTest, OneRankRefuses) {
         told(ccoWindowRegister(self.comm, 4096, &window, wrong ? nullptr : &local), "localPtr"));
     EXPECT_TRUE(told(
         ccoWindowRegister(self.comm, wrong ? static_cast<void*>(&own) : memory, 4, &window, &local),
-        wrong ? "memfd" : "0x"));
+        wrong ? "memfd" : "cco_memory_import: 0x"));
     ccoDevCommRequirements requirements = CCO_DEV_COMM_REQUIREMENTS_INITIALIZER;
     if (wrong) requirements.barrierCount = -3;
     ccoDevComm dev_comm{};

@@ -190,8 +190,8 @@ TEST_F(GroupTest, GpuNotThere) {
   Group::Options options = named("job", 0, 1);
   options.device = 4;
   EXPECT_TRUE(refused(join(client, options, &group), CCO_NOT_FOUND, {"no device 4", "HOST-3"}));
-  options.device = -2;
-  EXPECT_TRUE(refused(join(client, options, &group), CCO_NOT_FOUND, {"no device -2"}));
+  options.device = -3;
+  EXPECT_TRUE(refused(join(client, options, &group), CCO_NOT_FOUND, {"no device -3"}));
   options.gpu_uuid = "HOST-9";
   EXPECT_TRUE(refused(join(client, options, &group), CCO_NOT_FOUND, {"'HOST-9'", "HOST-0"}));
   options.gpu_uuid = "HOST-2";

@@ -4,8 +4,10 @@
   generate.py source OUTPUT         the C++ entry points, one for each symbol of client/python/cco/device
   generate.py neutral INPUT OUTPUT  textual LLVM IR without what ties it to one GPU and one linker
 
-A consumer's compiler decides for which GPU it emits code. A function that names another one, or features of it, is
-not inlined there, and flags of its module that differ from the consumer's are refused; so neither is kept.
+A consumer's compiler decides for which GPU it emits code. A function that names another one, or features of it, is not
+inlined there, and flags of its module that differ from the consumer's are refused; so neither is kept. For NVIDIA all
+is inlined: pointers to local memory have 32 bits in Triton, and LLVM stops at an argument that lies there (seen with
+Triton 3.6).
 """
 import re
 import sys
@@ -42,6 +44,8 @@ def source():
 
 def neutral(text):
     """`text` for any GPU of its family."""
+    if 'target triple = "nvptx64' in text:
+        text = re.sub(r"^(define linkonce_odr .*?) (#\d+ )", r"\1 alwaysinline \2", text, flags=re.MULTILINE)
     text = re.sub(r' "(?:target-cpu|target-features|tune-cpu)"="[^"]*"', "", text)
     return re.sub(r"^!llvm\.module\.flags = .*\n", "", text, flags=re.MULTILINE)
 

@@ -81,6 +81,7 @@ class Operation:
     signature   the method's arguments: names of parameters and of axes' arguments
     primitive   what of cco/device it calls
     is_result   the value is a wait result: 0 is "arrived", see `status_of()`
+    limits      parameters that take few values, and those values
     of_mori     MORI has symbols of these names and types
     """
 
@@ -98,6 +99,7 @@ class Operation:
     returns: str
     is_result: bool
     of_mori: bool
+    limits: tuple[tuple[str, tuple[int, ...]], ...]
 
     def symbols(self) -> Iterator[Symbol]:
         """All instances, in the order of the axes."""
@@ -116,6 +118,13 @@ class Operation:
             choices.append(found)
         return Symbol("__".join((self.base, *(choice.tag for choice in choices))), self, tuple(choices))
 
+    def check(self, name: str, value: int) -> None:
+        """ValueError: a parameter that takes few values does not take this one."""
+        for limited, allowed in self.limits:
+            if name == limited and value not in allowed:
+                raise ValueError(f"{self.face}.{self.method}({name}={value}): {name} takes "
+                                 f"{', '.join(map(str, allowed))}")
+
 
 def parameters(text: str) -> tuple[Parameter, ...]:
     """`u64 dev_comm, int peer` as parameters."""
@@ -131,13 +140,15 @@ def signature(text: str) -> tuple[Argument, ...]:
 
 def operation(base: str, prototype: str, primitive: str, meaning: str, *, axes: tuple[Axis, ...] = (),
               face: str = "", call: str = "", ordering: str = "none", blocking: str = "never", returns: str = "",
-              of_mori: bool = False) -> Operation:
+              of_mori: bool = False, limits: dict[str, tuple[int, ...]] | None = None) -> Operation:
     """A row. `prototype` is `RESULT(parameters)`, where RESULT may be `wait` for a u64 that is a wait result;
     `face` is `Namespace.method`, `call` its signature."""
     result, _, rest = prototype.partition("(")
+    takes = parameters(rest.rstrip(")"))
+    few = {"signal_op": (0, 1, 2), "aggregate": (0, 1)} | (limits or {})
     namespace, _, method = face.partition(".")
     if result == "wait" and not returns:
         returns = "a wait result"
-    return Operation(base, "u64" if result == "wait" else result, parameters(rest.rstrip(")")), axes, namespace, method,
+    return Operation(base, "u64" if result == "wait" else result, takes, axes, namespace, method,
                      signature(call), primitive, meaning, ordering, blocking, returns or "nothing", result == "wait",
-                     of_mori)
+                     of_mori, tuple((p.name, few[p.name]) for p in takes if p.name in few))

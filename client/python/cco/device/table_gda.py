@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .axes import ACTION, COOP, POST, RAISING_ACTION, WARP_OR_BLOCK, width_axis
+from .axes import ACTION, ADD, COOP, INC, POST, RAISING_ACTION, WARP_OR_BLOCK, width_axis
 from .model import Axis, Choice, Operation, operation
 
 _COPY = "u64 dst_win, u64 dst_off, u64 src_win, u64 src_off, u64 nbytes"
@@ -150,6 +150,7 @@ _POSTS: tuple[Operation, ...] = (
         "Gda::signal()",
         "Raises a peer's signal behind all that this context has put to it.",
         axes=(COOP,),
+        limits={"signal_op": (INC, ADD)},
         face="Gda.signal",
         call="dev_comm peer ctx=0 signal_op=1 signal_id=0 signal_val=0 coop=0 timeout_ns=-1",
         ordering=_RELEASE,

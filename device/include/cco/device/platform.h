@@ -16,7 +16,7 @@
 #define CCO_CUDA 0
 #endif
 #define CCO_GPU (CCO_HIP || CCO_CUDA)
-// clang's types on NVIDIA: address spaces, vectors. nvcc has neither, whatever its host compiler.
+// clang's vector types on NVIDIA. nvcc has none, whatever its host compiler.
 #if CCO_CUDA && defined(__clang__) && !defined(__NVCC__)
 #define CCO_CLANG_CUDA 1
 #else
@@ -79,8 +79,14 @@
 #define CCO_INLINE __attribute__((always_inline)) inline
 #if CCO_GPU
 #define CCO_DEVICE __attribute__((device)) CCO_INLINE
-// For what is long and used in many places: called, not expanded.
+// For what is long and used in many places: called, not expanded. But clang's code for NVIDIA is
+// Triton's to compile, whose pointers to local memory have 32 bits; LLVM then stops at arguments
+// that lie there (seen with Triton 3.6).
+#if CCO_CLANG_CUDA
+#define CCO_DEVICE_CALL CCO_DEVICE
+#else
 #define CCO_DEVICE_CALL __attribute__((device)) __attribute__((noinline)) inline
+#endif
 #define CCO_HOST_DEVICE __attribute__((host)) __attribute__((device)) CCO_INLINE
 #define CCO_UNROLL _Pragma("unroll")
 #else

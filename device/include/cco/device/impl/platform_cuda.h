@@ -128,18 +128,11 @@ CCO_DEVICE bool opaque(bool value) {
   return word != 0;
 }
 
-#if CCO_CLANG_CUDA
-/// Through address space 1, so that the compiler emits global and not generic accesses.
-template <typename T>
-CCO_DEVICE T* global_pointer(uint64_t address) {
-  return (T*)(T __attribute__((address_space(1)))*)address;
-}
-#else
+/// Not through an address space: the LLVM in Triton 3.6 stops at casts to and fro (seen).
 template <typename T>
 CCO_DEVICE T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(address);
 }
-#endif
 
 /// What one load or store instruction moves at most. May alias the caller's types.
 #if CCO_CLANG_CUDA

@@ -1,0 +1,242 @@
+"""Goal    every method of the table is a function of `cco.triton`, compiles for NVIDIA and AMD, and becomes the
+        right instructions; what is wrong is said when the kernel is compiled.
+Method  no GPU: kernels are compiled for each target with the bitcode of the build folder, and their assembly is read."""
+
+import os
+import re
+
+import pytest
+
+from conftest import BUILD, SOURCE
+
+pytest.importorskip("triton", reason="no triton")
+os.environ["CCO_BITCODE_DIR"] = str(BUILD / "device/bitcode")
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+from triton.compiler.errors import CompilationError  # noqa: E402
+
+from cco import device  # noqa: E402
+from cco import triton as cco  # noqa: E402
+from cco.triton import CoopScope, Gda, Lsa  # noqa: E402
+
+if not (BUILD / "device/bitcode/cco_nvptx64.bc").exists():
+    pytest.skip(f"no device bitcode in {BUILD}: it needs clang++-19", allow_module_level=True)
+
+TARGETS = {"cuda": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64),
+           "gfx950": GPUTarget("hip", "gfx950", 64)}
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+@pytest.fixture(params=TARGETS)
+def target(request):
+    return request.param
+
+
+def compile_for(target, kernel, signature, constants=None, num_warps=4):
+    """The assembly of `kernel`, a jit function."""
+    signature = {name: signature.get(name, "i64") for name in kernel.arg_names} | {
+        name: "constexpr" for name in constants or {}}
+    source = ASTSource(kernel, signature, constants or {})
+    options = {"extern_libs": cco.get_extern_libs(TARGETS[target]), "num_warps": num_warps}
+    return triton.compile(source, target=TARGETS[target], options=options).asm["ptx" if target == "cuda" else "amdgcn"]
+
+
+def refused(kernel, match, **constants):
+    with pytest.raises(CompilationError) as caught:
+        compile_for("cuda", kernel, {}, constants)
+    text = f"{caught.value} {caught.value.__cause__}"
+    assert re.search(match, text), text
+
+
+def expect_in_order(code, *patterns):
+    position = 0
+    for pattern in patterns:
+        found = re.compile(pattern).search(code, position)
+        assert found, f"no '{pattern}' behind character {position} of\n{code}"
+        position = found.end()
+
+
+@triton.jit
+def put_and_signal(dev_comm, window, peer, nbytes, out):
+    result = cco.Lsa.put(dev_comm, peer.to(tl.int32), window, 0, window, nbytes, nbytes)
+    cco.Lsa.signal(dev_comm, peer.to(tl.int32), 3, delta=1, coop=cco.CoopScope.BLOCK)
+    tl.store(out, result)
+
+
+@triton.jit
+def wait_and_read(dev_comm, window, out):
+    result = Lsa.wait_signal(dev_comm, 3, 1, timeout_ns=1_000_000_000, coop=CoopScope.BLOCK)
+    pointer = cco.Window.local_ptr(window).to(tl.pointer_type(tl.float32))
+    lane = tl.arange(0, 128)
+    tl.store(out + lane, tl.load(pointer + lane), mask=cco.status_of(result) == cco.WaitStatus.ARRIVED)
+
+
+def test_a_put_and_a_signal(target):
+    code = compile_for(target, put_and_signal, {"out": "*i64"})
+    if target == "cuda":
+        # Blocks are not laid out in the order in which they run: two looks.
+        expect_in_order(code, *[r"ld(\.global)?\.v4\.[bu]32"] * 4, *[r"st(\.global)?\.v4\.[bu]32"] * 4)
+        expect_in_order(code, r"bar\.sync", r"red\.release\.sys")
+        assert "call" not in code
+    else:
+        expect_in_order(code, "global_load_dwordx4", "global_store_dwordx4", r"s_waitcnt vmcnt\(0\)",
+                        "buffer_wbl2 sc0 sc1", r"s_waitcnt vmcnt\(0\)", "global_atomic_add_x2 .*sc1")
+        assert "s_swappc" not in code
+
+
+def test_a_wait_and_what_it_lets_read(target):
+    code = compile_for(target, wait_and_read, {"out": "*fp32"})
+    if target == "cuda":
+        expect_in_order(code, r"ld\.relaxed\.sys\.global\.u64", r"fence\.acquire\.sys", r"ld\.global", r"st\.global")
+        assert "globaltimer" in code
+    else:
+        expect_in_order(code, "global_load_dwordx2 .*sc0 sc1", "buffer_inv sc0 sc1", "(buffer|global)_load_dword ",
+                        "(buffer|global)_store_dword ")
+
+
+@triton.jit
+def gda_put(dev_comm, window, peer):
+    cco.Gda.put(dev_comm, peer.to(tl.int32), window, 0, window, 0, 4096, signal_op=cco.SignalOp.INC,
+                coop=CoopScope.WARP)
+    Gda.flush_peer(dev_comm, peer.to(tl.int32))
+    cco.Gda.wait_signal(dev_comm, 0, 1, coop=CoopScope.WARP)
+
+
+def test_results_need_not_be_used(target):
+    code = compile_for(target, gda_put, {}, num_warps=1)
+    orders = {"cuda": (r"fence\.release\.sys|st\.release|red\.release", r"fence\.acquire\.sys")}
+    expect_in_order(code, *orders.get(target, ("buffer_wbl2 sc0 sc1", "buffer_inv sc0 sc1")))
+
+
+def kernel_of(row, values, folder):
+    """A jit function, in a file of its own as Triton wants it, that calls one method."""
+    arguments = []
+    for argument in row.signature:
+        chosen = values.get(argument.name)
+        arguments.append(f"{argument.name}={'x' if chosen is None else chosen}")
+    for name, allowed in row.limits:
+        arguments = [f"{name}={allowed[-1]}" if one.startswith(f"{name}=") else one for one in arguments]
+    name = f"k_{row.face}_{row.method}_{'_'.join(map(str, values.values()))}"
+    path = folder / f"{name}.py"
+    path.write_text("import triton\nimport triton.language as tl\nfrom cco import triton as cco\n\n\n@triton.jit\n"
+                    f"def {name}(x, out):\n    tl.store(out, cco.{row.face}.{row.method}({', '.join(arguments)}))\n",
+                    encoding="utf-8")
+    space = {"__name__": name}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), space)
+    return space[name]
+
+
+def front_end(kernel, target):
+    """The first representation of `kernel`: nothing is linked yet."""
+    from triton._C.libtriton import ir
+    backend = triton.compiler.make_backend(TARGETS[target])
+    source = ASTSource(kernel, {"x": "i64", "out": "*i64"}, {})
+    options = backend.parse_options({})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    return str(source.make_ir(TARGETS[target], options, backend.get_codegen_implementation(options),
+                              backend.get_module_map(), context))
+
+
+def test_every_choice_of_every_method_is_its_symbol(tmp_path):
+    made = set()
+    for row in device.OPERATIONS:
+        if not row.face:
+            continue
+        for symbol in row.symbols():
+            values = {name: value for axis, choice in zip(row.axes, symbol.choices)
+                      for name, value in zip(axis.arguments, choice.values)}
+            text = front_end(kernel_of(row, values, tmp_path), "cuda")
+            assert f'symbol = "{symbol.name}"' in text and "pure = false" in text, text
+            made.add(symbol.name)
+    assert made == {symbol.name for symbol in device.symbols() if symbol.operation.face}
+    faces = {(space, name) for space in device.NAMESPACES for name in vars(getattr(cco, space)) if name[0] != "_"}
+    assert faces == {(row.face, row.method) for row in device.OPERATIONS if row.face}
+
+
+# One of each family, all the way.
+WHOLE = [("DevComm", "system_fence"), ("DevComm", "team_to_world"), ("Lsa", "barrier"), ("Lsa", "put_value"),
+         ("Sdma", "put"), ("Sdma", "quiet"), ("Tdm", "put"), ("Gda", "put_value"), ("Gda", "world_barrier")]
+
+
+@pytest.mark.parametrize("method", WHOLE, ids=lambda method: ".".join(method))
+def test_a_method_of_each_family_links(target, method, tmp_path):
+    row = device.methods(method[0])[method[1]]
+    values = {name: value for axis in row.axes for name, value in zip(axis.arguments, axis.choices[-1].values)}
+    code = compile_for(target, kernel_of(row, values, tmp_path), {"x": "i64", "out": "*i64"})
+    undefined = re.findall(r"^\.extern \.func.*?(\w+)\(", code, re.MULTILINE) + re.findall(
+        r"\b(cco_\w+)@rel32|\.undef\w*\s+(cco_\w+)", code)
+    assert not undefined
+
+
+@triton.jit
+def scope_of_the_kernel(dev_comm, scope):
+    cco.Lsa.signal(dev_comm, 0, coop=scope)
+
+
+@triton.jit
+def aggregate_by_block(dev_comm, window):
+    cco.Gda.get(dev_comm, 1, window, 0, window, 0, 8, coop=cco.CoopScope.BLOCK, thread_mode=cco.ThreadMode.AGGREGATE)
+
+
+@triton.jit
+def signal_without_one(dev_comm):
+    cco.Gda.signal(dev_comm, 1, signal_op=cco.SignalOp.NONE)
+
+
+@triton.jit
+def a_tensor(dev_comm):
+    cco.Lsa.signal(dev_comm, tl.arange(0, 32))
+
+
+@triton.jit
+def a_fraction(dev_comm):
+    cco.Lsa.signal(dev_comm, 0, delta=1.5)
+
+
+@triton.jit
+def by_the_grid(dev_comm):
+    cco.Lsa.barrier(dev_comm, coop=cco.CoopScope.GRID)
+
+
+@triton.jit
+def unknown_argument(dev_comm):
+    cco.Lsa.barrier(dev_comm, scope=1)
+
+
+@pytest.mark.parametrize("kernel, match", [
+    (scope_of_the_kernel, r"Lsa\.signal: coop must be known when the kernel is compiled"),
+    (aggregate_by_block, r"Gda\.get\(coop=2, thread_mode=1\): .*AGGREGATE with THREAD"),
+    (signal_without_one, r"Gda\.signal\(signal_op=0\): signal_op takes 1, 2"),
+    (a_tensor, r"Lsa\.signal: peer is a scalar, not a tensor of shape"),
+    (a_fraction, r"Lsa\.signal: delta is an integer, not fp32"),
+    (by_the_grid, r"Lsa\.barrier\(coop=3\): coop takes THREAD, WARP, BLOCK"),
+    (unknown_argument, r"unexpected keyword argument 'scope'"),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_what_is_wrong_is_said_when_compiled(kernel, match):
+    refused(kernel, match)
+
+
+def test_other_bitcode_is_another_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("CCO_BITCODE_DIR", str(tmp_path))
+    file = tmp_path / "cco_gfx942.bc"
+    file.write_bytes(b"one")
+    first = cco.get_extern_libs("gfx942:sramecc+:xnack-")
+    file.write_bytes(b"another")
+    second = cco.get_extern_libs("gfx942")
+    assert first["cco"] == second["cco"] == str(file) and first != second
+
+
+def test_an_unknown_gpu_is_named():
+    with pytest.raises(ValueError, match="gfx1100"):
+        cco.get_extern_libs("gfx1100")
+
+

@@ -1,6 +1,6 @@
 """Goal    every method of the table is a function of `cco.triton`, compiles for NVIDIA and AMD, and becomes the
         right instructions; what is wrong is said when the kernel is compiled.
-Method  no GPU: kernels are compiled for each target with the bitcode of the build folder, and their assembly is read."""
+Method  no GPU: kernels are compiled for each target with the build folder's bitcode, and their assembly is read."""
 
 import os
 import re

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ import time
 import pytest
 
 import cco
-from conftest import run_threads
+from conftest import poll_until, run_threads
 
 numpy = pytest.importorskip("numpy")
 
@@ -231,6 +232,64 @@ client.close()
     ended = processes(3, script, check=False)
     assert [one.code for one in ended] == [0, -signal.SIGKILL, 0], [one.err for one in ended]
     assert [ended[0].out, ended[2].out] == ["1 3\n"] * 2
+
+
+def test_the_group_of_the_environment_is_shrunk_with_its_client(daemon, monkeypatch):
+    for name in ("CCO_RANK", "CCO_LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    for name in ("CCO_SIZE", "CCO_LOCAL_SIZE"):
+        monkeypatch.setenv(name, "1")
+    group = cco.Group.from_env(name="g", socket_path=daemon.socket)
+    survivors = group.shrink()
+    assert group.closed and not survivors.closed
+    survivors.barrier()
+    survivors.close()
+    daemon.expect_nothing_left()
+
+
+def test_teams_smaller_than_the_group(ranks):
+    def body(rank):
+        client, group = form(rank, lsa_size=1)
+        with client, group, cco.Window(group, "w", 64) as window:
+            assert (group.lsa_rank, group.lsa_size, group.lsa_first) == (0, 1, rank)
+            assert window.address(rank) == window.address()
+            with pytest.raises(cco.OutOfRange, match=f"LSA team, {rank} to {rank}"):
+                window.address(1 - rank)
+            group.barrier()
+
+    ranks(2, body)
+
+
+def test_a_lease_gives_the_memory(daemon):
+    told = daemon.ccoctl("lease", "create", "--bytes", "64MiB", "--ttl", "1h")
+    lease = re.search(r"[0-9a-f]{32}", told).group()
+    with cco.Client() as client:
+        with cco.Group(client, rank=0, size=1, name="g", lease=lease, device=0) as group:
+            cco.Window(group, "w", 1 << 20).close()
+            with pytest.raises(cco.ResourceExhausted, match="lease"):
+                cco.Window(group, "too much", 65 << 20)
+        with pytest.raises(cco.NotFound, match="lease"):
+            cco.Group(client, rank=0, size=1, name="g", lease="0" * 32)
+
+
+def test_a_condition_is_seen_and_a_window_waits_for_memory(daemon):
+    """Method  rank 0 of one group has most of device 0; another group waits for as much until that is given up."""
+    with cco.Client() as client, cco.Group(client, rank=0, size=1, name="has", device=0) as has:
+        cco.Window(has, "w", 200 << 20).close()
+        pressed = threading.Event()
+
+        def body(rank):
+            if rank == 0:
+                with cco.Group(client, rank=0, size=1, name="waits", device=0) as waits:
+                    cco.Window(waits, "w", 200 << 20, wait_for_memory_ms=30_000).close()
+                assert pressed.is_set(), "it did not wait"
+            else:
+                poll_until("no memory pressure is seen",
+                           lambda: has.conditions() == cco.Condition.MEMORY_PRESSURE)
+                pressed.set()
+                has.close()  # A group keeps its slabs.
+
+        run_threads(2, body)
 
 
 # ---- Windows ----

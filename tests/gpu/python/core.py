@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Goal    the core package does on a GPU what CI sees on the host driver: views, memory of torch's own, ends in any order.
-Method  two ranks as threads on device 0, against the daemon that runs; torch reads and writes through views of own and
-        peers' copies, by DLPack and by the array interface. Prints what was verified; exit code 0, or 1 with the reason.
+"""Goal    the core package does on a GPU what CI sees on the host driver: views, memory of torch's own, ends.
+Method  two ranks as threads on device 0, against the daemon that runs; torch reads and writes through views of own
+        and peers' copies, by DLPack and by the array interface. Prints what was verified; exit code 0, or 1.
 
 Needs torch. Sets the allocator's variables itself. On the host driver everything but CUDA's own memory is tried.
 """

@@ -60,7 +60,7 @@ def gemm(a, b, own, window, rank, rows, hidden, inner, rows_each, ranks: tl.cons
         else:
             to = own + row.to(tl.int64) * hidden
         inside = tl.arange(0, block_m)[:, None] * hidden + tile_n * block_n + tl.arange(0, block_n)[None, :]
-        tl.store(to + inside, result)
+        tl.store(tl.multiple_of(to, 16) + inside, result)  # Or the stores would be of two bytes each.
 
 
 @triton.jit

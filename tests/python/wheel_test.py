@@ -58,8 +58,9 @@ def test_what_is_in_it(wheel):
     assert "-py3-none-manylinux_2_" in wheel["cco"] and wheel["cco_mori_alias"].endswith("-py3-none-any.whl")
     assert "mori/cco/cco.py" in zipfile.ZipFile(wheel["cco_mori_alias"]).namelist()
     names = set(zipfile.ZipFile(wheel["cco"]).namelist())
-    tracked = call("git", "-C", SOURCE / "client" / "python", "ls-files", "cco/*.py").split()
-    assert names >= {*tracked, "cco/py.typed", "cco/lib/libcco_client.so.0", "cco/device/bitcode/cco_nvptx64.bc"}
+    tracked = call("git", "-C", SOURCE / "client" / "python", "ls-files", "cco/*.py", "cco/torch/csrc/*").split()
+    assert names >= {*tracked, "cco/py.typed", "cco/lib/libcco_client.so.0", "cco/device/bitcode/cco_nvptx64.bc",
+                      "cco/include/cco/cco.h", "cco/include/cco/device/abi.h"}
 
 
 def test_it_runs_from_a_fresh_environment(wheel, daemon, tmp_path):

@@ -60,6 +60,7 @@ ARROWS = {
                    "client/include", "client/include/cco/cco.h", "device/runtime",
                    "device/runtime/gpu_driver.h", "device/kernels", "device/include",
                    "device/include/cco/device/abi.h"],
+    "client/python/cco/torch/csrc": ["torch", "system", "client/include/cco/cco.h"],
     "tests": ["*"],
 }
 
@@ -69,6 +70,7 @@ OUTSIDE = [
     ("grpc", r"grpc(pp)?/|cco/.*\.grpc\.pb\.h$"),
     ("proto", r".*\.pb\.h$"),
     ("protobuf", r"google/protobuf/"),
+    ("torch", r"(ATen|c10|torch)/"),
     ("log", r"spdlog/|fmt/"),
     ("sqlite", r"sqlite3\.h$"),
     ("cli", r"CLI/"),

@@ -1,0 +1,60 @@
+"""Goal    cco.torch's extension is compiled once, found again, and what hinders it is told with the way out.
+Method  `python -m cco.torch.build` and imports in processes of their own, with caches and compilers that are gone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, child_environment
+
+pytest.importorskip("torch", reason="no torch")
+
+os.environ["XDG_CACHE_HOME"] = str(BUILD / "python-cache")  # None in anybody's home.
+
+
+def build(*arguments, **variables):
+    command = [sys.executable, "-m", "cco.torch.build", *arguments]
+    return subprocess.run(command, env=child_environment(**variables), capture_output=True, text=True, timeout=600,
+                          check=False)
+
+
+def test_the_extension_is_built_once_and_found(tmp_path):
+    """A second build of the same is the file that is there, and a named one is checked."""
+    first, again = build(), build(CXX="/nonexistent")
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert first.stdout == again.stdout
+    path = Path(first.stdout.strip())
+    assert path.is_file() and Path(os.environ["XDG_CACHE_HOME"]) in path.parents
+    wrong = tmp_path / "torch-0.0.so"
+    wrong.touch()
+    for named, reason in ((wrong, "another torch"), (tmp_path / "none.so", "no file")):
+        seen = import_it(CCO_TORCH_EXTENSION=str(named))
+        assert seen.returncode == 0 and reason in seen.stderr and "register_symm_backend" in seen.stderr, seen.stderr
+    seen = import_it(CCO_TORCH_EXTENSION=str(path))
+    assert seen.returncode == 0 and not seen.stderr, seen.stderr
+
+
+def import_it(**variables):
+    return subprocess.run([sys.executable, "-c", "import cco.torch"], env=child_environment(**variables),
+                          capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_without_a_compiler_it_says_what_to_do(tmp_path):
+    seen = build(XDG_CACHE_HOME=str(tmp_path), CXX="no-such-compiler")
+    assert seen.returncode == 1
+    for part in ("no-such-compiler", "CXX", "g++", "CCO_TORCH_EXTENSION"):
+        assert part in seen.stderr, seen.stderr
+    seen = build(XDG_CACHE_HOME=str(tmp_path), CXX="false")
+    assert seen.returncode == 1 and "the compiler fails with 1" in seen.stderr
+    assert not list(tmp_path.rglob("*.so")), "half a build is left"
+
+
+def test_a_daemon_that_is_not_there_is_told(tmp_path):
+    script = "import torch, cco.torch\ntorch.distributed._symmetric_memory.empty(4, device='cpu')\n"
+    seen = subprocess.run([sys.executable, "-c", f"import torch.distributed._symmetric_memory\n{script}"],
+                          env=child_environment(CCO_SOCKET=str(tmp_path / "none.sock")), capture_output=True,
+                          text=True, timeout=120, check=False)
+    assert seen.returncode == 1 and "attaching to cco-memd: CCO_UNAVAILABLE" in seen.stderr, seen.stderr

@@ -4,11 +4,16 @@ Method  no GPU: kernels are compiled for each target with the build folder's bit
 
 import os
 import re
+import runpy
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from conftest import BUILD, SOURCE
 
+sys.path.insert(0, str(SOURCE / "tests/gpu/python"))
 pytest.importorskip("triton", reason="no triton")
 os.environ["CCO_BITCODE_DIR"] = str(BUILD / "device/bitcode")
 
@@ -21,10 +26,14 @@ from triton.compiler.errors import CompilationError  # noqa: E402
 from cco import device  # noqa: E402
 from cco import triton as cco  # noqa: E402
 from cco.triton import CoopScope, Gda, Lsa  # noqa: E402
+from mori.ir.triton import cco as mori  # noqa: E402
 
 if not (BUILD / "device/bitcode/cco_nvptx64.bc").exists():
     pytest.skip(f"no device bitcode in {BUILD}: it needs clang++-19", allow_module_level=True)
 
+from triton_kernels import Kernels  # noqa: E402
+
+KERNELS = Kernels()  # As the GPU tests run them.
 TARGETS = {"cuda": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64),
            "gfx950": GPUTarget("hip", "gfx950", 64)}
 
@@ -115,29 +124,19 @@ def test_results_need_not_be_used(target):
     expect_in_order(code, *orders.get(target, ("buffer_wbl2 sc0 sc1", "buffer_inv sc0 sc1")))
 
 
-def kernel_of(row, values, folder):
-    """A jit function, in a file of its own as Triton wants it, that calls one method."""
-    arguments = []
-    for argument in row.signature:
-        chosen = values.get(argument.name)
-        arguments.append(f"{argument.name}={'x' if chosen is None else chosen}")
-    for name, allowed in row.limits:
-        arguments = [f"{name}={allowed[-1]}" if one.startswith(f"{name}=") else one for one in arguments]
-    name = f"k_{row.face}_{row.method}_{'_'.join(map(str, values.values()))}"
-    path = folder / f"{name}.py"
-    path.write_text("import triton\nimport triton.language as tl\nfrom cco import triton as cco\n\n\n@triton.jit\n"
-                    f"def {name}(x, out):\n    tl.store(out, cco.{row.face}.{row.method}({', '.join(arguments)}))\n",
-                    encoding="utf-8")
-    space = {"__name__": name}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), space)
-    return space[name]
+def given(row, symbol):
+    """Constants by which a kernel of triton_kernels calls this symbol."""
+    values = {name: value for axis, choice in zip(row.axes, symbol.choices)
+              for name, value in zip(axis.arguments, choice.values)}
+    return values | {name: allowed[-1] for name, allowed in row.limits}
 
 
-def front_end(kernel, target):
+def front_end(kernel, target, constants):
     """The first representation of `kernel`: nothing is linked yet."""
     from triton._C.libtriton import ir
     backend = triton.compiler.make_backend(TARGETS[target])
-    source = ASTSource(kernel, {"x": "i64", "out": "*i64"}, {})
+    signature = {name: "constexpr" if name in constants else "i64" for name in kernel.arg_names} | {"out": "*i64"}
+    source = ASTSource(kernel, signature, constants)
     options = backend.parse_options({})
     context = ir.context()
     ir.load_dialects(context)
@@ -146,15 +145,13 @@ def front_end(kernel, target):
                               backend.get_module_map(), context))
 
 
-def test_every_choice_of_every_method_is_its_symbol(tmp_path):
+def test_every_choice_of_every_method_is_its_symbol():
     made = set()
     for row in device.OPERATIONS:
         if not row.face:
             continue
         for symbol in row.symbols():
-            values = {name: value for axis, choice in zip(row.axes, symbol.choices)
-                      for name, value in zip(axis.arguments, choice.values)}
-            text = front_end(kernel_of(row, values, tmp_path), "cuda")
+            text = front_end(KERNELS.function(f"{row.face}.{row.method}"), "cuda", given(row, symbol))
             assert f'symbol = "{symbol.name}"' in text and "pure = false" in text, text
             made.add(symbol.name)
     assert made == {symbol.name for symbol in device.symbols() if symbol.operation.face}
@@ -168,10 +165,10 @@ WHOLE = [("DevComm", "system_fence"), ("DevComm", "team_to_world"), ("Lsa", "bar
 
 
 @pytest.mark.parametrize("method", WHOLE, ids=lambda method: ".".join(method))
-def test_a_method_of_each_family_links(target, method, tmp_path):
+def test_a_method_of_each_family_links(target, method):
     row = device.methods(method[0])[method[1]]
-    values = {name: value for axis in row.axes for name, value in zip(axis.arguments, axis.choices[-1].values)}
-    code = compile_for(target, kernel_of(row, values, tmp_path), {"x": "i64", "out": "*i64"})
+    constants = given(row, list(row.symbols())[-1])
+    code = compile_for(target, KERNELS.function(".".join(method)), {"out": "*i64"}, constants)
     undefined = re.findall(r"^\.extern \.func.*?(\w+)\(", code, re.MULTILINE) + re.findall(
         r"\b(cco_\w+)@rel32|\.undef\w*\s+(cco_\w+)", code)
     assert not undefined
@@ -240,3 +237,38 @@ def test_an_unknown_gpu_is_named():
         cco.get_extern_libs("gfx1100")
 
 
+
+
+@triton.jit
+def for_mori(dev_comm, window, out):
+    mori.Gda.put(dev_comm, 1, window, 0, window, 64, 64, 0, mori.SignalOp.ADD, 2, 5, mori.CoopScope.WARP)
+    mori.Gda.wait_signal(dev_comm, 2, 5, coop=mori.CoopScope.WARP)
+    mori.Sdma.put(dev_comm, 1, window, 0, window, 64, 64, 0, coop=mori.CoopScope.WARP, signal=True, aggregate=False)
+    mori.Sdma.quiet(dev_comm, 1, coop=mori.CoopScope.WARP)
+    tl.store(out, mori.DevComm.rank(dev_comm) + mori.Gda.read_signal(dev_comm, 2).to(tl.int32))
+
+
+def test_a_kernel_written_for_mori(target):
+    assert compile_for(target, for_mori, {"out": "*i32"}, num_warps=1)
+
+
+def kernels_of(path):
+    """The jit functions of a page's programs, in a file as Triton wants it."""
+    programs = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    file = Path(tempfile.mkdtemp(prefix="cco-page-")) / "page.py"
+    file.write_text("\n\n".join(programs), encoding="utf-8")
+    space = runpy.run_path(str(file))
+    return [value for value in space.values() if isinstance(value, triton.runtime.JITFunction)]
+
+
+POINTERS = {"results": "*i64", "status": "*i32", "rank": "*i32", "values": "*fp32"}
+NUMBERS = {"peer": "i32", "count": "i32", "ranks": "i32"}
+
+
+def test_the_page(target):
+    """Every kernel on the page compiles as it stands."""
+    kernels = kernels_of(SOURCE / "client/python/docs/triton.md")
+    assert [kernel.__name__ for kernel in kernels] == ["send", "receive", "wait_and_tell", "scatter"]
+    for kernel in kernels:
+        constants = {"BLOCK": 256} if "BLOCK" in kernel.arg_names else {}
+        assert compile_for(target, kernel, POINTERS | NUMBERS, constants)

@@ -5,7 +5,6 @@ Method  no GPU: kernels are compiled for each target with the build folder's bit
 import os
 import re
 import runpy
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 
 from conftest import BUILD, SOURCE
 
-sys.path.insert(0, str(SOURCE / "tests/gpu/python"))
 pytest.importorskip("triton", reason="no triton")
 os.environ["CCO_BITCODE_DIR"] = str(BUILD / "device/bitcode")
 

@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import warnings
 
@@ -200,6 +201,37 @@ memory = cco.Memory(client, 4096)
 def test_exit_with_live_handles(daemon, end):
     ended = run(f"{LIVE}\n{end}\n", "-X", "dev", "-W", "ignore::ResourceWarning")
     assert ended.stderr == "", ended.stderr
+    daemon.expect_nothing_left()
+
+
+HOLDER = r"""
+#include <Python.h>
+#include <stdint.h>
+static void* held;
+static void (**deleter)(void*);
+void hold(PyObject* capsule) {
+  held = PyCapsule_GetPointer(capsule, "dltensor");
+  deleter = (void (**)(void*))((char*)held + 56);  /* DLManagedTensor.deleter */
+  PyCapsule_SetName(capsule, "used_dltensor");
+}
+__attribute__((destructor)) static void at_exit(void) {
+  if (held != 0 && *deleter != 0) (*deleter)(held);
+}
+"""
+
+
+def test_a_consumer_that_outlives_the_interpreter(daemon, tmp_path):
+    """As C++ statics that hold tensors: they let go of them when there is no interpreter any more."""
+    include = sysconfig.get_path("include")
+    if not os.path.exists(f"{include}/Python.h"):
+        pytest.skip(f"no Python.h in {include}")
+    library = tmp_path / "holder.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-I{include}", "-x", "c", "-", "-o", str(library)], input=HOLDER,
+                   text=True, check=True)
+    ended = run(f"{LIVE}\nimport ctypes\nholder = ctypes.PyDLL({str(library)!r})\n"
+                "holder.hold(ctypes.py_object(window.__dlpack__()))\nassert window.export_count == 1\n",
+                "-W", "ignore::ResourceWarning")
+    assert ended.stderr == ""
     daemon.expect_nothing_left()
 
 

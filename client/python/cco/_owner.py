@@ -153,7 +153,7 @@ def _destroy_all(ended: list[tuple[str, int]]) -> None:
 def _leave() -> None:
     """At exit: the session ends in order, so that no peer takes this rank for lost.
 
-    Clients whose memory somebody still reads are left to the end of the process.
+    Clients whose memory is still exported are left to the end of the process.
     """
     _dlpack.disarm()
     with _lock:
@@ -161,7 +161,7 @@ def _leave() -> None:
     for handle, root in roots:
         if root is None:
             _destroy_all([("cco_client_destroy", handle)])
-        elif root._exports == 0:
+        else:
             root.close()
 
 

@@ -139,12 +139,12 @@ def _abandon(key: int) -> None:
 
 
 def disarm() -> None:
-    """From here on no consumer calls back into this interpreter: it is ending, or a fork's copy.
+    """From here on no consumer calls back into this interpreter, which is ending.
 
     What is alive stays alive until the process ends.
     """
-    global _armed, _lock
-    _armed = False
-    _lock = threading.Lock()  # In a forked child, another thread of the parent may have held it.
-    for key in list(_live):
-        _abandon(key)
+    global _armed
+    with _lock:
+        _armed = False
+        for key in list(_live):
+            _abandon(key)

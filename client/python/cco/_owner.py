@@ -20,7 +20,6 @@ Self = TypeVar("Self", bound="Owner")
 _lock = threading.RLock()
 # Owners without a parent, by handle: ended at the process's exit.
 _roots: dict[int, weakref.ref[Owner]] = {}
-_forked = False
 
 
 class Owner:
@@ -33,8 +32,8 @@ class Owner:
     process ends.
 
     While tensors or arrays made from it are alive (its exports), close() voids it, and its memory
-    stays mapped until the last of them is gone; so do the parents. In a forked child nothing is
-    given up: the parent's handles are the parent's.
+    stays mapped until the last of them is gone; so do the parents. In a forked child closing gives
+    nothing up: the library refuses it there.
     """
 
     _kind: ClassVar[str]
@@ -131,7 +130,7 @@ class Owner:
         self.close()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
-        if self._handle is not None and not self.closed and not _forked:
+        if self._handle is not None and not self.closed:
             _warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
@@ -144,7 +143,7 @@ class Owner:
 
 
 def _destroy_all(ended: list[tuple[str, int]]) -> None:
-    if ended and not _forked:
+    if ended:
         functions = library()
         for destroy, handle in ended:
             getattr(functions, destroy)(handle)
@@ -166,10 +165,8 @@ def _leave() -> None:
 
 
 def _after_fork() -> None:
-    global _forked, _lock
-    _forked = True
+    global _lock
     _lock = threading.RLock()  # Another thread of the parent may have held it.
-    _dlpack.disarm()
 
 
 atexit.register(_leave)

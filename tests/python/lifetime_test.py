@@ -323,6 +323,30 @@ def test_a_forked_child_is_refused_and_harms_nobody(daemon, leave):
     daemon.expect_nothing_left()
 
 
+def test_a_fork_while_another_thread_closes(daemon):
+    """Method  a thread holds the lock that close() takes, as it may at the moment of a fork; the child must not wait."""
+    ended = run(LIVE + """
+import os, signal
+from cco import _owner
+held, over = threading.Event(), threading.Event()
+def closing():
+    with _owner._lock:
+        held.set()
+        over.wait()
+threading.Thread(target=closing, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    window.close()
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+over.set()
+assert code == 0, code
+""", "-W", "ignore::ResourceWarning", "-W", "ignore::DeprecationWarning")
+    assert ended.stderr == ""
+
+
 def test_fork_before_the_first_client(daemon):
     run("import cco, os\nchild = os.fork()\nwith cco.Client() as client: client.gpu(0)\n"
         "assert child == 0 or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0")

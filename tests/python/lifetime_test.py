@@ -324,7 +324,7 @@ def test_a_forked_child_is_refused_and_harms_nobody(daemon, leave):
 
 
 def test_a_fork_while_another_thread_closes(daemon):
-    """Method  a thread holds the lock that close() takes, as it may at the moment of a fork; the child must not wait."""
+    """Method  a thread holds the lock that close() takes, as it may at a fork; the child must not wait."""
     ended = run(LIVE + """
 import os, signal
 from cco import _owner

@@ -4,8 +4,8 @@
     bench.py [--json FILE]
 
 One run, rounds of C and of Python in turn, in processes of their own against the same daemon. Medians, with the 10th
-and 90th percentile of the rounds. Import: the wall time of a new interpreter with `import cco`, less one without, in
-turn.
+and 90th percentile of the rounds. Import: a new interpreter with `import cco`, less one without. Time passed, and time
+that the calling thread (import: the process) had the CPU, which tells what Python adds whatever else the machine does.
 """
 
 import argparse
@@ -15,11 +15,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import cco
 
 ROUNDS = 15
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 SOURCE = Path(__file__).resolve().parents[2]
 CALLS = {"get_address": 20_000, "get_info": 20_000, "create and destroy": 200}
 
@@ -28,20 +30,22 @@ C_PROGRAM = r"""
 #include <string.h>
 #include <time.h>
 #include "cco/cco.h"
-static double now_us(void) {
+static double now_us(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 #define TIME(count, call)                                     \
   for (int i = 0; i < (count) / 10; ++i) { call; }            \
-  begin = now_us();                                           \
+  begin = now_us(CLOCK_MONOTONIC);                            \
+  begin_cpu = now_us(CLOCK_THREAD_CPUTIME_ID);                \
   for (int i = 0; i < (count); ++i) { call; }                 \
-  printf("%.4f\n", (now_us() - begin) / (count));
+  printf("%.4f ", (now_us(CLOCK_MONOTONIC) - begin) / (count)); \
+  printf("%.4f\n", (now_us(CLOCK_THREAD_CPUTIME_ID) - begin_cpu) / (count));
 static int failed;
 #define OK(call) failed |= (call) != CCO_OK
 int main(void) {
-  double begin;
+  double begin, begin_cpu;
   cco_client* client = 0;
   cco_group* group = 0;
   cco_window *window = 0, *again = 0;
@@ -70,10 +74,10 @@ import time, cco
 def timed(count, call):
     for _ in range(count // 10):
         call()
-    begin = time.perf_counter_ns()
+    begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
     for _ in range(count):
         call()
-    print((time.perf_counter_ns() - begin) / 1e3 / count)
+    print((time.perf_counter_ns() - begin) / 1e3 / count, (time.thread_time_ns() - begin_cpu) / 1e3 / count)
 with cco.Client() as client, cco.Group(client, rank=0, size=1, name="bench-python") as group:
     with cco.Window(group, "w", 4096) as window:
         timed({CALLS["get_address"]}, lambda: window.address(0, 8))
@@ -83,17 +87,19 @@ with cco.Client() as client, cco.Group(client, rank=0, size=1, name="bench-pytho
 
 
 def run(*command):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=ENVIRONMENT).stdout
 
 
-def wall_us(*command):
-    """Of a process, by the kernel's clock: from its start to its end."""
-    import time
-
+def process_us(code):
+    """Of an interpreter that runs `code`: from its start to its end, and on the CPU."""
     begin = time.perf_counter_ns()
-    run(*command)
-    return (time.perf_counter_ns() - begin) / 1e3
+    child = subprocess.Popen([sys.executable, "-c", code], env=ENVIRONMENT)
+    _, status, used = os.wait4(child.pid, 0)
+    passed = (time.perf_counter_ns() - begin) / 1e3
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{code!r} ended with {child.returncode}")
+    return passed, (used.ru_utime + used.ru_stime) * 1e6
 
 
 def build(folder):
@@ -114,10 +120,14 @@ def spread(values):
 
 
 def report(name, ours, base, what, result):
-    ours_us, base_us = spread(ours), spread(base)
-    result[name] = {"python_us": ours_us, "baseline_us": base_us, "difference_us": ours_us[0] - base_us[0]}
-    print(f"{name:20} {ours_us[0]:10.2f} ({ours_us[1]:.2f}-{ours_us[2]:.2f})   {what} {base_us[0]:.2f} "
-          f"({base_us[1]:.2f}-{base_us[2]:.2f})   more: {ours_us[0] - base_us[0]:.2f} us")
+    """`ours`, `base`: (passed, on the CPU) of each round."""
+    result[name] = {}
+    for index, clock in enumerate(("passed", "cpu")):
+        ours_us, base_us = spread([one[index] for one in ours]), spread([one[index] for one in base])
+        more = ours_us[0] - base_us[0]
+        result[name][clock] = {"python_us": ours_us, "baseline_us": base_us, "difference_us": more}
+        print(f"{name:20} {clock:7} {ours_us[0]:10.2f} ({ours_us[1]:.2f}-{ours_us[2]:.2f})   {what} {base_us[0]:.2f} "
+              f"({base_us[1]:.2f}-{base_us[2]:.2f})   more: {more:.2f}")
 
 
 def main():
@@ -132,12 +142,12 @@ def main():
         program = build(Path(folder))
         run(sys.executable, "-c", "import cco")  # Compiles the package, once.
         for _ in range(ROUNDS):
-            bare.append(wall_us(sys.executable, "-c", "pass"))
-            imported.append(wall_us(sys.executable, "-c", "import cco"))
-            loaded.append(wall_us(sys.executable, "-c", "import cco; cco.library_path()"))
+            bare.append(process_us("pass"))
+            imported.append(process_us("import cco"))
+            loaded.append(process_us("import cco; cco.library_path()"))
             for command, found in (([str(program)], in_c), ([sys.executable, "-c", PY_PROGRAM], in_python)):
-                for name, value in zip(CALLS, map(float, run(*command).split())):
-                    found[name].append(value)
+                for name, line in zip(CALLS, run(*command).splitlines()):
+                    found[name].append(tuple(map(float, line.split())))
     report("import cco", imported, bare, "bare interpreter", result)
     report("import, and load", loaded, bare, "bare interpreter", result)
     for name in CALLS:

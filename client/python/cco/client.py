@@ -29,6 +29,9 @@ _LIMITS = {
 }
 
 
+_KINDS: dict[type[_abi.Sized], dict[str, Any]] = {}  # Of the fields that are numbers.
+
+
 def fit(kind: Any, value: int, what: str) -> int:
     """A number that a C type holds: ctypes would cut it. InvalidArgument: it does not."""
     low, high = _LIMITS[kind]
@@ -39,10 +42,14 @@ def fit(kind: Any, value: int, what: str) -> int:
 
 def fill(options: type[_abi.Sized], **fields: Any) -> Any:
     """An options struct; numbers are checked against their fields."""
-    kinds = {field[0]: field[1] for field in options._fields_}
+    kinds = _KINDS.get(options)
+    if kinds is None:
+        named = [(field[0], field[1]) for field in options._fields_]
+        kinds = _KINDS[options] = {name: kind for name, kind in named if kind in _LIMITS}
     for name, value in fields.items():
-        if kinds[name] in _LIMITS:
-            fit(kinds[name], value, name)
+        kind = kinds.get(name)
+        if kind is not None:
+            fit(kind, value, name)
     return options(**fields)
 
 

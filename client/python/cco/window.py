@@ -70,7 +70,7 @@ class Window(Owner):
                 group.handle, encode(name, "name"), ctypes.byref(options), ctypes.byref(out)
             )
         )
-        self._begin(group, name, out)
+        self._begin(group, name, size_bytes, out)
 
     @classmethod
     def open(cls, group: Group, name: str) -> Window:
@@ -83,7 +83,8 @@ class Window(Owner):
             library().cco_window_open(group.handle, encode(name, "name"), ctypes.byref(out))
         )
         made = cls.__new__(cls)
-        made._begin(group, name, out)
+        made._begin(group, name, 0, out)
+        made.size_bytes = made.info().size_bytes
         return made
 
     @classmethod
@@ -116,14 +117,16 @@ class Window(Owner):
             )
         )
         made = cls.__new__(cls)
-        made._begin(group, name, out)
+        made._begin(group, name, size_bytes, out)
         return made
 
-    def _begin(self, group: Group, name: str | None, out: ctypes.c_void_p) -> None:
+    def _begin(
+        self, group: Group, name: str | None, size_bytes: int, out: ctypes.c_void_p
+    ) -> None:
         self._own(out.value, group)
         self.group = group
         self.name = name
-        self.size_bytes: int = self.info().size_bytes  #: Per rank.
+        self.size_bytes = size_bytes  #: Per rank.
 
     def info(self) -> WindowInfo:
         found = _abi.WindowInfo()

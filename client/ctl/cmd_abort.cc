@@ -8,7 +8,7 @@
 namespace cco::ctl {
 namespace {
 
-absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
+absl::StatusOr<int> run_abort(const Settings& settings, const std::string& name) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   CCO_ASSIGN_OR_RETURN(const v1::GroupInfo group, find_group(groups, name));
@@ -32,7 +32,7 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
 Runner define_abort(CLI::App& app, const Settings& settings) {
   auto group = std::make_shared<std::string>();  // Filled by the parser, read by the runner.
   app.add_option("group", *group, "its id or name")->required();
-  return [group, &settings] { return run(settings, *group); };
+  return [group, &settings] { return run_abort(settings, *group); };
 }
 
 }  // namespace cco::ctl

@@ -49,7 +49,7 @@ void check_daemon(const Settings& settings, report::Doctor* doctor) {
   check_peer_access(**driver, doctor);
 }
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_doctor(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::string socket, settings.socket_path());
   report::Doctor doctor;
   check_sockets(socket, &doctor);
@@ -79,7 +79,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_doctor(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_doctor(settings); };
 }
 
 }  // namespace cco::ctl

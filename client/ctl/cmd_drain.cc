@@ -93,9 +93,9 @@ absl::StatusOr<std::vector<v1::Gpu>> follow(Connection& connection, std::vector<
 }
 
 template <typename Request, typename Response>
-absl::StatusOr<int> run(Connection::Method<Request, Response> method, Request request,
-                        const std::string& state, bool wait, std::chrono::milliseconds timeout,
-                        const Settings& settings) {
+absl::StatusOr<int> call_until_done(Connection::Method<Request, Response> method, Request request,
+                                    const std::string& state, bool wait,
+                                    std::chrono::milliseconds timeout, const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   request.set_request_id(new_request_id());
   Response response;
@@ -123,15 +123,15 @@ absl::StatusOr<int> drain(const Options& options, const Settings& settings) {
   v1::DrainGpuRequest request;
   request.set_gpu_uuid(options.gpu);
   request.set_deadline_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline)));
-  return run(&v1::MemdService::Stub::DrainGpu, request, "drained", !options.no_wait,
-             absl::ToChronoMilliseconds(deadline) + kGrace, settings);
+  return call_until_done(&v1::MemdService::Stub::DrainGpu, request, "drained", !options.no_wait,
+                         absl::ToChronoMilliseconds(deadline) + kGrace, settings);
 }
 
 absl::StatusOr<int> undrain(const Options& options, const Settings& settings) {
   v1::UndrainGpuRequest request;
   request.set_gpu_uuid(options.gpu);
-  return run(&v1::MemdService::Stub::UndrainGpu, request, "serving", !options.no_wait, kGrace,
-             settings);
+  return call_until_done(&v1::MemdService::Stub::UndrainGpu, request, "serving", !options.no_wait,
+                         kGrace, settings);
 }
 
 std::shared_ptr<Options> add_options(CLI::App& app) {

@@ -38,7 +38,7 @@ absl::StatusOr<v1::KeptWindowInfo> find_kept(const v1::ListKeptResponse& listed,
                                                  " or ", found[1].tenant()));
 }
 
-absl::StatusOr<int> run(const Settings& settings, const Names& names) {
+absl::StatusOr<int> run_evict(const Settings& settings, const Names& names) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListKeptResponse listed, list_kept(*connection, settings));
   CCO_ASSIGN_OR_RETURN(const v1::KeptWindowInfo window, find_kept(listed, names));
@@ -60,7 +60,7 @@ Runner define_evict(CLI::App& app, const Settings& settings) {
   app.add_option("group", names->group, "the group's name")->required();
   app.add_option("window", names->window, "the window's name")->required();
   app.add_option("--tenant", names->tenant, "whose; needed where several have such a window");
-  return [names, &settings] { return run(settings, *names); };
+  return [names, &settings] { return run_evict(settings, *names); };
 }
 
 }  // namespace cco::ctl

@@ -42,7 +42,7 @@ std::string describe(const v1::ExplainGroupResponse& explained) {
   return text;
 }
 
-absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
+absl::StatusOr<int> run_explain(const Settings& settings, const std::string& name) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   CCO_ASSIGN_OR_RETURN(const v1::GroupInfo group, find_group(groups, name));
@@ -62,7 +62,7 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
 Runner define_explain(CLI::App& app, const Settings& settings) {
   auto group = std::make_shared<std::string>();  // Filled by the parser, read by the runner.
   app.add_option("group", *group, "its id or name")->required();
-  return [group, &settings] { return run(settings, *group); };
+  return [group, &settings] { return run_explain(settings, *group); };
 }
 
 }  // namespace cco::ctl

@@ -25,7 +25,7 @@ std::string waiting_for(const v1::Gpu& gpu) {
   return absl::StrCat(gpu.waiting_count(), ": ", human_bytes(gpu.waiting_bytes()));
 }
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_gpus(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::GetNodeResponse node, get_node(*connection, settings));
   if (settings.json) return print_json(node);
@@ -58,7 +58,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_gpus(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_gpus(settings); };
 }
 
 }  // namespace cco::ctl

@@ -19,7 +19,7 @@ std::string members_of(const v1::GroupInfo& group) {
   return text;
 }
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_groups(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   if (settings.json) return print_json(groups);
@@ -51,7 +51,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_groups(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_groups(settings); };
 }
 
 }  // namespace cco::ctl

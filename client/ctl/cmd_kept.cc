@@ -7,7 +7,7 @@
 namespace cco::ctl {
 namespace {
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_kept(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListKeptResponse listed, list_kept(*connection, settings));
   if (settings.json) return print_json(listed);
@@ -33,7 +33,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_kept(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_kept(settings); };
 }
 
 }  // namespace cco::ctl

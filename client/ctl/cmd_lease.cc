@@ -67,7 +67,7 @@ absl::StatusOr<int> end(const Settings& settings, uint64_t id) {
 }
 
 // Filled by the parser, read by the runner.
-struct Arguments {
+struct LeaseArguments {
   std::vector<std::string> gpus;
   uint64_t bytes = 0;
   uint64_t ttl_ms = 0;
@@ -89,7 +89,7 @@ struct Arguments {
 }  // namespace
 
 Runner define_lease(CLI::App& app, const Settings& settings) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LeaseArguments>();
   app.require_subcommand(1);
   const CLI::App* const listing = app.add_subcommand("list", "leases, and what of each is used");
   CLI::App* const ending = app.add_subcommand("end", "gives back what of a lease is not used");

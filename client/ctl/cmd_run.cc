@@ -12,14 +12,14 @@
 namespace cco::ctl {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   LaunchOptions launch;
   std::vector<std::string> gpus;
   bool no_prefix = false;
   double timeout_s = 0;
 };
 
-absl::StatusOr<int> run(const Settings& settings, const Arguments& arguments) {
+absl::StatusOr<int> run_ranks(const Settings& settings, const RunArguments& arguments) {
   LaunchOptions options = arguments.launch;
   options.environment = visible_gpus(arguments.gpus);
   if (!settings.socket.empty()) options.environment.emplace_back("CCO_SOCKET", settings.socket);
@@ -32,7 +32,7 @@ absl::StatusOr<int> run(const Settings& settings, const Arguments& arguments) {
 }  // namespace
 
 Runner define_run(CLI::App& app, const Settings& settings) {
-  auto arguments = std::make_shared<Arguments>();  // Filled by the parser, read by the runner.
+  auto arguments = std::make_shared<RunArguments>();  // Filled by the parser, read by the runner.
   app.add_option("-n,--ranks", arguments->launch.size, "how many ranks")
       ->required()
       ->check(CLI::Range(1, 1024));
@@ -48,7 +48,7 @@ Runner define_run(CLI::App& app, const Settings& settings) {
   app.footer(
       "Each rank gets CCO_RANK, CCO_SIZE, CCO_LOCAL_RANK, CCO_LOCAL_SIZE and CCO_JOB.\n"
       "Exit code: 0; of the first rank that failed (128 + signal); 124 if time was over.");
-  return [arguments, &settings] { return run(settings, *arguments); };
+  return [arguments, &settings] { return run_ranks(settings, *arguments); };
 }
 
 }  // namespace cco::ctl

@@ -7,7 +7,7 @@
 namespace cco::ctl {
 namespace {
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_sessions(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   auto listed = list_all<v1::ListSessionsRequest, v1::ListSessionsResponse>(
       *connection, &v1::MemdService::Stub::ListSessions, {}, settings);
@@ -38,7 +38,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_sessions(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_sessions(settings); };
 }
 
 }  // namespace cco::ctl

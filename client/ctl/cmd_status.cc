@@ -41,7 +41,7 @@ std::string describe(const v1::GetNodeResponse& node, const std::string& socket)
   return text;
 }
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_status(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::string socket, settings.socket_path());
   absl::StatusOr<std::unique_ptr<Connection>> connection = connect(settings);
   if (!connection.ok()) {
@@ -57,7 +57,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_status(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_status(settings); };
 }
 
 }  // namespace cco::ctl

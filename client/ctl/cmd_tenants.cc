@@ -31,7 +31,7 @@ std::string quota_of(const v1::TenantInfo& tenant, const std::string& name,
 
 std::string plain(uint64_t count) { return absl::StrCat(count); }
 
-absl::StatusOr<int> run(const Settings& settings) {
+absl::StatusOr<int> run_tenants(const Settings& settings) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   const auto listed = list_all<v1::ListTenantsRequest, v1::ListTenantsResponse>(
       *connection, &v1::MemdService::Stub::ListTenants, {}, settings);
@@ -58,7 +58,7 @@ absl::StatusOr<int> run(const Settings& settings) {
 }  // namespace
 
 Runner define_tenants(CLI::App&, const Settings& settings) {
-  return [&settings] { return run(settings); };
+  return [&settings] { return run_tenants(settings); };
 }
 
 }  // namespace cco::ctl

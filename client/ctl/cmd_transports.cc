@@ -60,7 +60,7 @@ std::string describe(const report::TransportTable& rows) {
   return table.text();
 }
 
-absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
+absl::StatusOr<int> run_transports(const Settings& settings, const std::string& name) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   CCO_ASSIGN_OR_RETURN(const v1::ListGroupsResponse groups, list_groups(*connection, settings));
   std::vector<v1::GroupInfo> chosen(groups.groups().begin(), groups.groups().end());
@@ -85,7 +85,7 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& name) {
 Runner define_transports(CLI::App& app, const Settings& settings) {
   auto group = std::make_shared<std::string>();  // Filled by the parser, read by the runner.
   app.add_option("group", *group, "its id or name; all groups if absent");
-  return [group, &settings] { return run(settings, *group); };
+  return [group, &settings] { return run_transports(settings, *group); };
 }
 
 }  // namespace cco::ctl

@@ -34,7 +34,7 @@ std::string sharing_of(const v1::WindowInfo& window) {
   return text.empty() ? "-" : text;
 }
 
-absl::StatusOr<int> run(const Settings& settings, const std::string& group) {
+absl::StatusOr<int> run_windows(const Settings& settings, const std::string& group) {
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, connect(settings));
   v1::ListWindowsRequest request;
   if (!group.empty()) {
@@ -77,7 +77,7 @@ absl::StatusOr<int> run(const Settings& settings, const std::string& group) {
 Runner define_windows(CLI::App& app, const Settings& settings) {
   auto group = std::make_shared<std::string>();  // Filled by the parser, read by the runner.
   app.add_option("--group", *group, "only of this group: its id or name");
-  return [group, &settings] { return run(settings, *group); };
+  return [group, &settings] { return run_windows(settings, *group); };
 }
 
 }  // namespace cco::ctl

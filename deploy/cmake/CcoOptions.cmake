@@ -13,6 +13,9 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX,C>:-Wall> $<$<COMPILE_LANGUAGE:CXX,
                     $<$<COMPILE_LANGUAGE:CXX,C>:-Wundef> $<$<COMPILE_LANGUAGE:CXX,C>:-Werror>)
 # g++ 12 at -O3 warns of overlaps inside std::string that cannot be (GCC bug 105651).
 add_compile_options($<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)
+if(CMAKE_UNITY_BUILD)  # There a source is an included file, which may not keep its own types to itself.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 include_directories(${CMAKE_CURRENT_SOURCE_DIR})
 if(CCO_SANITIZE)
   if(NOT CCO_SANITIZE MATCHES "^(address|thread)$")
@@ -24,6 +27,10 @@ if(CCO_SANITIZE)
   endif()
   add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitizers})
+endif()
+find_program(CCO_LLD ld.lld)
+if(CCO_LLD)  # A program of the tests in 0.5 s of CPU instead of 1.9 s.
+  add_link_options(-fuse-ld=lld)
 endif()
 find_program(CCO_CCACHE ccache)
 if(CCO_CCACHE)

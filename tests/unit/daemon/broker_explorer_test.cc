@@ -162,7 +162,7 @@ void explore(const World::Options& world, const std::vector<WindowSpec>& windows
              const std::vector<std::string>& prologue = {}) {
   const bool is_slow = test::patience() > std::chrono::seconds(20);  // Under a sanitizer.
   Explorer explorer(world, all_events(world, windows));
-  explorer.explore(prologue, is_slow ? depth - 2 : depth);
+  explorer.explore(prologue, is_slow ? depth - 3 : depth);
   ::testing::Test::RecordProperty("states", static_cast<int>(explorer.state_count()));
   ::testing::Test::RecordProperty("steps", static_cast<int>(explorer.step_count()));
 }

@@ -8,7 +8,7 @@ The file is not in torch's wheel. Get it from the tag of this release, beside th
     curl -O https://raw.githubusercontent.com/pytorch/pytorch/v2.11.0/test/distributed/test_symmetric_memory.py
     torch_upstream.py [--json FILE] [--select REGEX] test_symmetric_memory.py
 
-Prints each test's outcome; exit code 1: a test failed.
+$TORCH_UPSTREAM_TESTS may name it instead. Prints each test's outcome; exit code 1: a test failed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--select", default="", help="a regular expression of test names; default: all")
     parser.add_argument("--backend", default="CCO", help="for a run to compare with: CUDA")
-    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("file", nargs="?", type=Path, default=os.environ.get("TORCH_UPSTREAM_TESTS"))
     asked = parser.parse_args()
     import torch
 

@@ -63,8 +63,9 @@ CCO_DEVICE int32_t team_to_world(uint64_t dev_comm, int32_t rank) {
 }
 
 CCO_DEVICE int32_t system_fence() {
+  const uint64_t word = 0;  // The host acquires by a load of it.
   publish_system();
-  acquire_system(static_cast<const uint64_t*>(nullptr));
+  acquire_system(&word);
   return 0;
 }
 
@@ -213,7 +214,13 @@ CCO_DEVICE uint64_t lsa_barrier(uint64_t dev_comm, int32_t index, uint64_t timeo
   return barrier.sync(Deadline::after(comm, timeout_ns)).encode();
 }
 
-// TDM. The shared memory is one for all calls of a kernel: a block makes one at a time.
+// TDM. The shared memory is one for all calls of a kernel: a block makes one at a time. On the host
+// a thread is a block.
+#if CCO_GPU
+#define CCO_ENTRY_SHARED static __attribute__((shared))
+#else
+#define CCO_ENTRY_SHARED static thread_local
+#endif
 
 template <CCO_COOP C>
 struct TdmMemory {
@@ -223,7 +230,7 @@ struct TdmMemory {
   static constexpr uint32_t kBytes = Copier::shared_bytes(Mover::kPipelined ? 8192 : 128);
 
   static CCO_DEVICE void* get() {
-    static __attribute__((shared)) __attribute__((aligned(128))) unsigned char memory[kBytes];
+    CCO_ENTRY_SHARED __attribute__((aligned(128))) unsigned char memory[kBytes];
     return memory;
   }
 };

@@ -75,6 +75,8 @@ class Library:
         return int(self.cco_version())
 
     def __getattr__(self, name: str) -> Any:
+        if name not in _abi.PROTOTYPES:
+            raise AttributeError(name)
         result, arguments = _abi.PROTOTYPES[name]
         try:
             function = getattr(self._dll, name)

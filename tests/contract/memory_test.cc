@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "device/runtime/foreign_memory.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/peer_process.h"
 
@@ -211,6 +212,40 @@ TEST_P(Memory, AnAddressIsReusableAfterUnmap) {
   const auto area = map_area(gpu(), 0, *first);
   ASSERT_OK(area);
   EXPECT_EQ(read(0, area->mapping.address(), 6).value_or("unreadable"), "first.");
+}
+
+// Goal    somebody's memory is found by an address inside it, as what it is, and shared by an
+// export;
+//         what is no memory of the driver is refused.
+// Method  memory of the driver stands for somebody's; write where it was found and read by the
+// first
+//         address; an address on the stack, and one byte more than there is.
+TEST_P(Memory, IsFoundByItsAddress) {
+  if (is_cuda()) GTEST_SKIP() << "a current context, which tests/gpu/python/core.py has";
+  const uint64_t size = 2 * granularity();
+  const uint64_t offset = granularity() + 48;
+  const auto memory = gpu().allocate(0, size, MemoryKind::kData);
+  ASSERT_OK(memory);
+  const auto first = map_area(gpu(), 0, *memory);
+  ASSERT_OK(first);
+  const auto* inside = reinterpret_cast<const char*>(first->mapping.address() + offset);
+  const auto found = find_foreign_memory(gpu().name(), inside, size - offset);
+  ASSERT_OK(found);
+  EXPECT_EQ(found->offset, offset);
+  EXPECT_EQ(found->allocation_bytes, size);
+  const auto imported = gpu().import_fd(0, found->fd, found->allocation_bytes);
+  ASSERT_OK(imported);
+  const auto second = map_area(gpu(), 0, *imported);
+  ASSERT_OK(second);
+  ASSERT_OK(write(0, second->mapping.address() + offset, "found"));
+  EXPECT_EQ(*read(0, first->mapping.address() + offset, 5), "found");
+
+  EXPECT_TRUE(says(find_foreign_memory(gpu().name(), inside, size - offset + 1).status(),
+                   absl::StatusCode::kInvalidArgument, {"one allocation"}));
+  const int local = 0;
+  EXPECT_TRUE(says(find_foreign_memory(gpu().name(), &local, 4).status(),
+                   absl::StatusCode::kInvalidArgument,
+                   {is_host() ? "not a shared mapping" : "not memory of hip's"}));
 }
 
 CCO_INSTANTIATE_CONTRACT(Memory);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "state.h"
 
@@ -107,11 +108,12 @@ FAKE_HIP_EXPORT Result hipMemCreate(uint64_t* handle, size_t size, const Allocat
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return kOutOfMemory;
   used += size;
   *handle = new_id();
-  state().handles.emplace(*handle, Handle{.fd = std::move(fd),
+  state().handles.emplace(*handle, Handle{.fd = std::make_shared<cco::UniqueFd>(std::move(fd)),
                                           .size_bytes = size,
                                           .device = device,
                                           .rdma = prop->gpu_direct_rdma_capable != 0,
                                           .imported = false,
+                                          .retained = false,
                                           .foreign = {}});
   return kSuccess;
 }
@@ -123,7 +125,8 @@ FAKE_HIP_EXPORT Result hipMemRelease(uint64_t handle) {
   auto found = state().handles.find(handle);
   if (found == state().handles.end())
     return misuse("hipMemRelease", "no such handle, or released already", handle);
-  if (!found->second.imported) state().used_bytes[found->second.device] -= found->second.size_bytes;
+  if (!found->second.imported && !found->second.retained)
+    state().used_bytes[found->second.device] -= found->second.size_bytes;
   state().handles.erase(found);
   return kSuccess;
 }
@@ -142,7 +145,7 @@ FAKE_HIP_EXPORT Result hipMemExportToShareableHandle(void* out, uint64_t handle,
   const bool again = memory.foreign.number >= 0;
   if (again && claimed_version() < kVersionKeepsFd && !memory.foreign.still_open())
     return kInvalidValue;
-  const int fd = ::dup(memory.fd.get());  // Without close-on-exec: real ones do not promise it.
+  const int fd = ::dup(memory.fd->get());  // Without close-on-exec: real ones do not promise it.
   if (fd < 0) return kOutOfMemory;
   if (!again) memory.foreign = foreign(fd);
   *static_cast<int*>(out) = fd;
@@ -157,8 +160,8 @@ FAKE_HIP_EXPORT Result hipMemImportFromShareableHandle(uint64_t* handle, void* a
   if (type != cco::vmm::kHandlePosixFd || !read_name(fd, &memory.device, &memory.rdma))
     return kInvalidValue;
   struct stat facts {};
-  memory.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!memory.fd || ::fstat(fd, &facts) != 0) return kOutOfMemory;
+  memory.fd = std::make_shared<cco::UniqueFd>(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!*memory.fd || ::fstat(fd, &facts) != 0) return kOutOfMemory;
   memory.size_bytes = static_cast<size_t>(facts.st_size);
   memory.imported = true;
   memory.foreign = foreign(fd);
@@ -217,17 +220,47 @@ FAKE_HIP_EXPORT Result hipMemMap(uint64_t address, size_t size, size_t offset, u
   if (overlapping(state().mappings, address, size, mapping_size) != state().mappings.end()) {
     return misuse("hipMemMap", "mapped twice", address);
   }
-  if (::mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED, found->second.fd.get(),
+  if (::mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED, found->second.fd->get(),
              0) == MAP_FAILED) {
     return kOutOfMemory;
   }
   state().mappings.emplace(
-      address, Mapping{.size_bytes = size,
+      address, Mapping{.fd = found->second.fd,
+                       .imported = found->second.imported,
+                       .size_bytes = size,
                        .device = found->second.device,
                        .rdma = found->second.rdma,
                        .foreign = found->second.imported ? found->second.foreign : ForeignFd{},
                        .refusals = 0,
                        .access = {}});
+  return kSuccess;
+}
+
+FAKE_HIP_EXPORT Result hipMemGetAddressRange(uint64_t* base, size_t* size, uint64_t address) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  auto found = overlapping(state().mappings, address, 1, mapping_size);
+  if (found == state().mappings.end()) return kInvalidValue;
+  *base = found->first;
+  *size = found->second.size_bytes;
+  return kSuccess;
+}
+
+FAKE_HIP_EXPORT Result hipMemRetainAllocationHandle(uint64_t* handle, void* address) {
+  const MemoryCall call;
+  if (Result injected = injected_failure("hipMemRetainAllocationHandle")) return injected;
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  auto found = state().mappings.find(reinterpret_cast<uint64_t>(address));
+  if (found == state().mappings.end()) return kInvalidValue;
+  const Mapping& mapping = found->second;
+  Handle memory{.fd = mapping.fd,
+                .size_bytes = mapping.size_bytes,
+                .device = mapping.device,
+                .rdma = mapping.rdma,
+                .imported = mapping.imported,
+                .retained = true,
+                .foreign = {}};
+  *handle = new_id();
+  state().handles.emplace(*handle, std::move(memory));
   return kSuccess;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -47,14 +48,17 @@ struct ForeignFd {
 };
 
 struct Handle {
-  cco::UniqueFd fd;
+  std::shared_ptr<cco::UniqueFd> fd;  ///< Co-owners: other handles, and mappings.
   size_t size_bytes = 0;
   int device = 0;  ///< Physical.
   bool rdma = false;
   bool imported = false;
-  ForeignFd foreign;  ///< The imported or first exported fd.
+  bool retained = false;  ///< A further handle of memory that has one, or had.
+  ForeignFd foreign;      ///< The imported or first exported fd.
 };
 struct Mapping {
+  std::shared_ptr<cco::UniqueFd> fd;  ///< Of the memory, whose handle may be released.
+  bool imported = false;
   size_t size_bytes = 0;
   int device = 0;  ///< Physical, of the memory.
   bool rdma = false;

@@ -52,7 +52,10 @@ def compile_for(target, kernel, signature, constants=None, num_warps=4):
         name: "constexpr" for name in constants or {}}
     source = ASTSource(kernel, signature, constants or {})
     options = {"extern_libs": cco.get_extern_libs(TARGETS[target]), "num_warps": num_warps}
-    return triton.compile(source, target=TARGETS[target], options=options).asm["ptx" if target == "cuda" else "amdgcn"]
+    made = triton.compile(source, target=TARGETS[target], options=options).asm
+    undefined = [name for name in re.findall(r"^declare .*@([\w.]+)\(", made["llir"], re.MULTILINE) if "llvm." not in name]
+    assert not undefined
+    return made["ptx" if target == "cuda" else "amdgcn"]
 
 
 def refused(kernel, match, **constants):
@@ -166,10 +169,7 @@ WHOLE = [("DevComm", "system_fence"), ("DevComm", "team_to_world"), ("Lsa", "bar
 def test_a_method_of_each_family_links(target, method):
     row = device.methods(method[0])[method[1]]
     constants = given(row, list(row.symbols())[-1])
-    code = compile_for(target, KERNELS.function(".".join(method)), {"out": "*i64"}, constants)
-    undefined = re.findall(r"^\.extern \.func.*?(\w+)\(", code, re.MULTILINE) + re.findall(
-        r"\b(cco_\w+)@rel32|\.undef\w*\s+(cco_\w+)", code)
-    assert not undefined
+    assert compile_for(target, KERNELS.function(".".join(method)), {"out": "*i64"}, constants)
 
 
 @triton.jit
@@ -270,3 +270,23 @@ def test_the_page(target):
     for kernel in kernels:
         constants = {"BLOCK": 256} if "BLOCK" in kernel.arg_names else {}
         assert compile_for(target, kernel, POINTERS | NUMBERS, constants)
+
+
+EXAMPLES = {"triton_put_wait": ["send", "receive"], "triton_gemm_all_gather": ["multiply", "await_tiles"]}
+EXAMPLE_TYPES = {"results": "*i64", "wrong": "*i32", "out": "*i64", "a": "*fp16", "b": "*fp16"} | {
+    name: "i32" for name in ("peer", "from_offset", "to_offset", "nbytes", "offset", "count", "first", "first_row",
+                             "columns", "depth", "size", "tiles")}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_kernels_of_examples(target, example):
+    pytest.importorskip("torch")
+    found = runpy.run_path(str(SOURCE / f"client/python/examples/{example}.py"))
+    kernels = [value for value in found.values() if isinstance(value, triton.runtime.JITFunction)]
+    assert [kernel.__name__ for kernel in kernels] == EXAMPLES[example]
+    for kernel in kernels:
+        constants = {name: value for name, value in (("TILE", 64), ("BLOCK", 1024)) if name in kernel.arg_names}
+        code = compile_for(target, kernel, EXAMPLE_TYPES, constants)
+        if kernel.__name__ == "multiply":  # Tiles go straight to a peer's address, and then the signal.
+            expect_in_order(code, *((r"st\.global", r"red\.release\.sys") if target == "cuda"
+                                    else (r"global_store_(short|dword)", "buffer_wbl2 sc0 sc1", "global_atomic_add")))

@@ -44,14 +44,16 @@ class GpuPair(Pair):
             sys.exit(f"the daemon's driver is {driver}; this needs a GPU")
         self.kernels = Kernels()
         self.streams = [torch.cuda.Stream(device=rank.group.device) for rank in self.ranks]
+        # Made once: while a kernel waits for another one, nothing is allocated and no device is waited for.
+        self.outs = [torch.zeros(1, dtype=torch.int64, device=f"cuda:{rank.group.device}") for rank in self.ranks]
+        torch.cuda.synchronize()
 
     def start(self, rank, row, arguments, warps, grid):
-        gpu = self.ranks[rank].group.device
-        out = torch.full((1,), -2, dtype=torch.int64, device=f"cuda:{gpu}")
-        torch.cuda.synchronize(gpu)
-        with torch.cuda.device(gpu), torch.cuda.stream(self.streams[rank]):
-            self.kernels.launch(f"{row.face}.{row.method}", grid, warps, out, arguments)
-        return out
+        """One call at a time by each rank."""
+        with torch.cuda.device(self.ranks[rank].group.device), torch.cuda.stream(self.streams[rank]):
+            self.outs[rank].fill_(-2)
+            self.kernels.launch(f"{row.face}.{row.method}", grid, warps, self.outs[rank], arguments)
+        return self.outs[rank]
 
     def finish(self, handles):
         for rank in self.ranks:

@@ -22,6 +22,7 @@ except ImportError as error:
         f"saying so, numpy and torch, any build of it: pip install flydsl numpy torch ({error})"
     ) from error
 
+from cco.device import NEVER
 from cco.flydsl._link import call, find_cco_bitcode
 from cco.flydsl.handles import (
     CoopScope,
@@ -47,6 +48,7 @@ __all__ = [
     "DevComm",
     "Gda",
     "Lsa",
+    "NEVER",
     "Sdma",
     "SdmaSignal",
     "SignalOp",

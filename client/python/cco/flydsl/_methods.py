@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from cco import device
-from cco.device import axes
 from cco.flydsl import _link
 from cco.flydsl._values import Handle
 
@@ -19,8 +18,6 @@ _ENUMERATED = {
     "team": "Team",
     "signal": "SdmaSignal",
 }
-# Beyond what the row itself demands: a signal of no operation is refused here, not on the GPU.
-_ALSO = {("Gda", "signal"): (axes.RAISING_ACTION,)}
 
 
 def add_methods(handle: type[Handle], bound: tuple[str, ...]) -> None:
@@ -41,7 +38,6 @@ def add_methods(handle: type[Handle], bound: tuple[str, ...]) -> None:
 def _method(operation: device.Operation, bound: tuple[str, ...]) -> Callable[..., Any]:
     signature = _signature(operation, bound)
     selecting = {name for axis in operation.axes for name in axis.arguments}
-    also = _ALSO.get((operation.face, operation.method), ())
 
     def method(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
@@ -49,13 +45,11 @@ def _method(operation: device.Operation, bound: tuple[str, ...]) -> Callable[...
         values = given.arguments
         handle = values.pop("self")
         values.update({name: getattr(handle, name) for name in bound})
-        for name in values:
+        for name, value in values.items():
             if name in _ENUMERATED or name in selecting:
-                values[name] = _choice(name, values[name])
-        for axis in also:
-            chosen = tuple(values[name] for name in axis.arguments)
-            if chosen not in [choice.values for choice in axis.choices]:
-                raise ValueError(f"{operation.face}.{operation.method}(): {axis.error}")
+                values[name] = _choice(name, value)
+            if isinstance(value, int):
+                operation.check(name, value)
         symbol = operation.symbol(values)
         return _link.call(symbol.name, *(values[p.name] for p in operation.parameters))
 
@@ -87,18 +81,12 @@ def _signature(operation: device.Operation, bound: tuple[str, ...]) -> inspect.S
 
 def _choice(name: str, value: Any) -> int:
     """An argument that selects an entry point, so a run-time value cannot be it."""
-    enumeration = _ENUMERATED.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) and name != "signal":
-        what = f"one of {enumeration}" if enumeration else "an int"
-        raise TypeError(
-            f"{name} must be known when the kernel is compiled: {what}, got a "
-            f"{type(value).__name__}. It selects the entry point."
-        )
-    if enumeration and value not in device.ENUMERATIONS[enumeration].values():
-        names = device.ENUMERATIONS[enumeration]
-        known = ", ".join(f"{member} {number}" for member, number in names.items())
-        raise ValueError(f"{name} is {value}, which no {enumeration} is: {known}")
-    return int(value)
+    if isinstance(value, int) and (name == "signal" or not isinstance(value, bool)):
+        return int(value)
+    raise TypeError(
+        f"{name} must be known when the kernel is compiled: a {_ENUMERATED.get(name, 'number')}, "
+        f"which is a Python int, not a {type(value).__name__}. It selects the entry point."
+    )
 
 
 def _document(operation: device.Operation) -> str:

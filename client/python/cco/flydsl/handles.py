@@ -45,8 +45,9 @@ def status_of(result: Any) -> Any:
 
 
 def rank_of(result: Any) -> Any:
-    """World rank, an `fx.Int32`, that a wait result is about; -1 about none, 0 of "arrived"."""
-    return fx.Int32(fx.Int64(result) >> 32)
+    """World rank, an `fx.Int32`, that a wait result is about; -1 about none, as of "arrived"."""
+    word = fx.Int64(result)
+    return (word == 0).select(fx.Int32(-1), fx.Int32(word >> 32))
 
 
 class _Methods(Handle):

@@ -15,5 +15,5 @@ def test_core(daemon):
     ended = subprocess.run([sys.executable, str(SOURCE / "tests" / "gpu" / "python" / "core.py")], text=True,
                            env=child_environment(), capture_output=True, timeout=3 * PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count("verified: ") == 7, ended.stdout
+    assert ended.stdout.count("verified: ") == 8, ended.stdout
     daemon.expect_nothing_left()

@@ -105,11 +105,35 @@ def memory_of_torch(group):
     """A tensor of torch's own allocator, from inside it: nothing is copied."""
     if group.client.driver == "host":
         return "memory of torch: left out, on the host driver it is no memfd"
-    tensor = torch.zeros(1 << 16, dtype=torch.uint8, device=f"cuda:{group.device}")
-    part = tensor[16 * 1024:16 * 1024 + 4096]
-    registered(group, cco.Memory.at(group.client, part.data_ptr(), 4096, device=group.device), part.fill_)
-    assert bool((part[:8] == 41 - group.rank).all()), "the window was a copy"
-    return "memory of torch's expandable segments as a window, at an offset"
+    # Enough that the last ones lie in further allocations of their segments, of 2 MiB and of 20 MiB.
+    kept = [torch.zeros(size, dtype=torch.uint8, device=f"cuda:{group.device}")
+            for size in [1 << 20] * 5 + [12 << 20] * 3]
+    for tensor in kept:
+        part = tensor[16 * 1024:16 * 1024 + 4096]
+        registered(group, cco.Memory.at(group.client, part.data_ptr(), 4096, device=group.device), part.fill_)
+        assert bool((part[:8] == 41 - group.rank).all()), "the window is other memory than the tensor"
+        assert int(tensor.sum()) == int(part.sum()), "it wrote beside the tensor's part"
+    return f"{len(kept)} tensors of torch's expandable segments as windows, from inside"
+
+
+def memory_in_two_allocations(group):
+    """A tensor that spans two is refused, or is all there: never another one's memory."""
+    if group.client.driver == "host":
+        return "memory in two allocations: left out, as above"
+    tensor = torch.zeros(50 << 20, dtype=torch.uint8, device=f"cuda:{group.device}")
+    try:
+        memory = cco.Memory.at(group.client, tensor.data_ptr(), tensor.nbytes, device=group.device)
+    except cco.InvalidArgument as error:
+        assert "one allocation" in error.reason, error
+        return "a tensor that spans two allocations is refused"
+    with memory:
+        same = torch.from_dlpack(memory.view())
+        for place in (0, 25 << 20, tensor.nbytes - 1):
+            tensor[place] = 5
+            torch.cuda.synchronize()
+            assert int(same[place]) == 5, f"byte {place} is other memory than the tensor's"
+        del same
+    return "a tensor of 50 MiB is one allocation, and all there"
 
 
 def memory_that_cannot_be(group):
@@ -127,7 +151,8 @@ def memory_that_cannot_be(group):
     return "memory of cuMemAlloc() is refused, and the error says what to change"
 
 
-STEPS = [tensors, descriptors, memory_of_the_process, memory_of_torch, memory_that_cannot_be]
+STEPS = [tensors, descriptors, memory_of_the_process, memory_of_torch, memory_in_two_allocations,
+         memory_that_cannot_be]
 EXIT = """
 import torch, cco
 group = cco.Group(cco.Client(), rank=0, size=1, name="exit")

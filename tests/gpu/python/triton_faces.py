@@ -21,7 +21,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "client/python"), str(ROOT / "tests/python")]
+# Behind what is installed: a wheel has its library and bitcode inside.
+sys.path += [str(ROOT / "client/python"), str(ROOT / "tests/python")]
 
 import torch  # noqa: E402
 import triton  # noqa: E402

@@ -1,6 +1,10 @@
 """Goal    client/python/examples/flydsl_all_gather.py compiles as it is, and verifies what it says.
-Method  its kernels are compiled for a GPU that is not there; its host side runs as two ranks on the
-        host driver, with copies of the process in place of kernels and of HIP."""
+Method  its kernels are compiled for a GPU that is not there, and launched by FlyDSL on a HIP that
+        only says what it is asked for; its host side runs as two ranks on the host driver, with
+        copies of the process in place of kernels and of HIP."""
+
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +14,7 @@ from conftest import SOURCE
 if flydsl_support.missing():
     pytest.skip(f"FlyDSL: {flydsl_support.missing()}", allow_module_level=True)
 
+HIP = Path(__file__).with_name("flydsl_hip.c")
 EXAMPLE = SOURCE / "client" / "python" / "examples" / "flydsl_all_gather.py"
 ON_HOST = f"""
 import ctypes, importlib.util, sys
@@ -43,14 +48,40 @@ with cco.Group.from_env() as group:
 """
 
 
-def test_it_compiles(tmp_path):
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
     if not (flydsl_support.BITCODE / "cco_gfx950.bc").exists():
         pytest.skip(f"no cco_gfx950.bc in {flydsl_support.BITCODE}: it needs clang++-19")
-    ended, kernels = flydsl_support.Compiler(tmp_path).run(EXAMPLE, "gfx950")
+    return flydsl_support.Compiler(tmp_path_factory.mktemp("flydsl"))
+
+
+LAUNCHES = f"""
+import sys
+sys.path.insert(0, "{EXAMPLE.parent}")
+import flydsl_all_gather as example
+example.by_engines(0x123456789abcde0, 0xfedcba987654320, 1 << 40)
+example.by_stores(0x123456789abcde0, 0xfedcba987654320, 1 << 40, 7)
+"""
+
+
+def test_it_compiles(compiler, tmp_path):
+    ended, kernels = compiler.run(EXAMPLE, "gfx950")
     assert "cco_gfx950.bc; nothing has run" in ended.stdout
     for name in ("by_engines_kernel", "by_stores_kernel"):
         assert flydsl_support.undefined_symbols(kernels[name], tmp_path) == []
         assert flydsl_support.unwaited_stores(kernels[name], tmp_path) == ""
+
+
+def test_flydsl_launches_it_with_whole_addresses(compiler, tmp_path):
+    """FlyDSL's own loader and launcher, down to the calls of HIP."""
+    (tmp_path / "map").write_text("hip_4.2 { global: hip*; };")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libamdhip64.so.7", HIP,
+                    f"-Wl,--version-script={tmp_path / 'map'},-soname,libamdhip64.so.7"], check=True)
+    ended, _ = compiler.run(LAUNCHES, "gfx950", COMPILE_ONLY="0", LD_LIBRARY_PATH=str(tmp_path))
+    launched = [line for line in ended.stdout.splitlines() if " grid " in line]
+    words = "shared 0 stream 0 extra 0: 123456789abcde0 fedcba987654320 10000000000"
+    assert launched == [f"by_engines_kernel_0 grid 1 1 1 block 64 1 1 {words}",
+                        f"by_stores_kernel_0 grid 7 1 1 block 256 1 1 {words}"]
 
 
 @pytest.mark.parametrize("how", ["engines", "stores"])

@@ -66,11 +66,11 @@ class Compiler:
         shutil.rmtree(dump, ignore_errors=True)
         ended = subprocess.run(
             [sys.executable, str(path), *arguments], capture_output=True, text=True, check=False,
-            timeout=5 * PATIENCE_S, env=child_environment(
-                HOME=str(self.folder), ROCM_PATH=str(self.folder / "rocm"), ARCH=arch,
-                FLYDSL_GPU_ARCH=arch, COMPILE_ONLY="1", FLYDSL_RUNTIME_ENABLE_CACHE="0",
-                FLYDSL_DUMP_IR="1", FLYDSL_DUMP_DIR=str(dump), CCO_BITCODE_DIR=str(BITCODE),
-                **variables))
+            timeout=5 * PATIENCE_S, env=child_environment(**{
+                "HOME": str(self.folder), "ROCM_PATH": str(self.folder / "rocm"), "ARCH": arch,
+                "FLYDSL_GPU_ARCH": arch, "COMPILE_ONLY": "1", "FLYDSL_RUNTIME_ENABLE_CACHE": "0",
+                "FLYDSL_DUMP_IR": "1", "FLYDSL_DUMP_DIR": str(dump),
+                "CCO_BITCODE_DIR": str(BITCODE), **variables}))
         if check:
             assert ended.returncode == 0, f"{path.name} for {arch}:\n{ended.stdout}{ended.stderr}"
         # FlyDSL numbers the kernels of a module: pass_right_0.

@@ -91,7 +91,7 @@ class Pair:
 
     def together(self, method, **arguments):
         """A call in which both ranks meet: one alone runs out of time, then both go on with that round."""
-        for rank in (0, 1):  # Loads the kernel that will wait, as it is: 96 is a multiple of 16 like 0.
+        for rank in (0, 1):  # Loads the kernel that will wait.
             self.expect_status(rank, method, REFUSED, index=96, timeout_ns=TEN_SECONDS, **arguments)
         self.expect_status(0, method, TIMED_OUT, index=0, timeout_ns=1000, **arguments)
         handles = [self.begin(rank, method, index=0, timeout_ns=TEN_SECONDS, **arguments) for rank in (1, 0)]

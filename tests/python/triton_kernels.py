@@ -15,7 +15,9 @@ def kernel_source(row):
     names = [argument.name for argument in row.signature]
     parameters = ", ".join(["out", *(f"{name}: tl.constexpr" if name in constants else name for name in names)])
     call = f"cco.{row.face}.{row.method}({', '.join(f'{name}={name}' for name in names)})"
-    return f"@triton.jit\ndef {row.face}_{row.method}({parameters}):\n    tl.store(out, {call})\n"
+    runtime = [name for name in names if name not in constants]
+    return (f"# One kernel for all values of a type: there are many calls.\n@triton.jit(do_not_specialize={runtime})\n"
+            f"def {row.face}_{row.method}({parameters}):\n    tl.store(out, {call})\n")
 
 
 def module_source():

@@ -140,7 +140,7 @@ def groups(folder):
     store = dist.PrefixStore("turned", dist.distributed_c10d._get_default_store())
     _SymmetricMemory.set_group_info("turned", SIZE - 1 - RANK, SIZE, store)
     turned = symm_mem.empty(16, dtype=torch.int64, device="cpu")
-    handle = symm_mem.rendezvous(turned, "turned")
+    handle = _SymmetricMemory.rendezvous(turned, "turned")  # Some releases take process groups only above this.
     turned.fill_(RANK)
     handle.barrier()
     found = [handle.get_buffer(peer, (1,), torch.int64).item() for peer in range(SIZE)]

@@ -24,7 +24,7 @@ def measure(me, backend):
     if backend == "CCO":
         me.use_cco()
     else:
-        me.symm_mem.set_backend(backend)
+        assert me.symm_mem.get_backend(me.device) == backend  # torch's default.
     torch, p2p = me.torch, me.symm_mem._SymmetricMemory.empty_strided_p2p
     torch.zeros(1, device=me.device)
     figures, kept = {}, []

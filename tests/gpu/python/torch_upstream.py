@@ -36,7 +36,8 @@ SITE = """
 import os
 import cco.torch
 import torch.distributed._symmetric_memory as _symm_mem
-_symm_mem.set_backend(os.environ["CCO_UPSTREAM_BACKEND"])
+if os.environ["CCO_UPSTREAM_BACKEND"] != "CUDA":  # The default, which cannot be asked for by name.
+    _symm_mem.set_backend(os.environ["CCO_UPSTREAM_BACKEND"])
 """
 
 

@@ -189,9 +189,8 @@ def tensor(
 
 _HINT = (
     "A tensor can become a window if its memory can be exported: make it by symm_mem.empty() (any back-end), or "
-    "run with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, where a tensor must lie in one segment (2 MiB for "
-    "tensors up to 1 MiB, 20 MiB for larger ones). Memory of torch's default allocator comes from cudaMalloc() or "
-    "malloc() and cannot be exported"
+    "run with PYTORCH_ALLOC_CONF=expandable_segments:True (before torch 2.9 PYTORCH_CUDA_ALLOC_CONF), where a tensor "
+    "must lie in one segment (2 MiB for tensors up to 1 MiB, 20 MiB for larger ones)"
 )
 
 

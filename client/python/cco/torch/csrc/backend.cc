@@ -9,8 +9,8 @@ namespace {
 using cco_torch::Allocator;
 using cco_torch::api;
 using cco_torch::check;
+using cco_torch::GpuLibraries;
 using cco_torch::Link;
-using cco_torch::PadKernels;
 using cco_torch::Pool;
 using cco_torch::Rendezvouses;
 
@@ -55,7 +55,7 @@ struct CcoTorchCounts {
 const char* cco_torch_load(const char* library, const char* folder) {
   return told([&] {
     cco_torch::load_api(library);
-    PadKernels::get().set_torch_folder(folder);
+    GpuLibraries::get().set_folder(folder);
   });
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
-#include <dlfcn.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu.h"
 #include "group.h"
 
 namespace cco_torch {
@@ -163,25 +163,25 @@ extern "C" __global__ void cco_torch_pad(unsigned** pads, int rank, int size, in
 }
 )";
 
-/// The driver and the run-time compiler as torch has loaded them. NVIDIA's and AMD's calls agree in
-/// their signatures.
 class PadKernels {
  public:
   static PadKernels& get() {
     static PadKernels& kernels = *new PadKernels;
     return kernels;
   }
-  void set_torch_folder(const std::string& folder) { folder_ = folder; }
 
   /// Loads the kernel for the current device, if that has not been done: not during a capture.
   void prepare(c10::Device device) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (functions_.count(device.index()) != 0) return;
-    if (code_.empty()) compile(device);
+    if (code_.empty()) {
+      find_calls();
+      compile();
+    }
     void* module = nullptr;
-    require(load_module_(&module, code_.data()), "loading the signal kernel");
+    require_gpu(load_module_(&module, code_.data()), "loading the signal kernel");
     void* function = nullptr;
-    require(get_function_(&function, module, "cco_torch_pad"), "finding the signal kernel");
+    require_gpu(get_function_(&function, module, "cco_torch_pad"), "finding the signal kernel");
     functions_[device.index()] = function;
   }
 
@@ -192,46 +192,33 @@ class PadKernels {
       function = functions_.at(device.index());
     }
     void* stream = nullptr;
-    require(current_stream_(device.index(), &stream), "asking torch for the current stream");
+    require_gpu(current_stream_(device.index(), &stream), "asking torch for the current stream");
     void* pads = use.pads_on_device;
     int rank = use.group.rank(), size = use.group.size(), channel = use.channel;
     int put_to = signal.put_to, wait_for = signal.wait_for;
     uint64_t limit_ns = use.limit_ms() * 1'000'000, abort_word = use.group.abort_word();
     void* arguments[] = {&pads, &rank, &size, &channel, &put_to, &wait_for, &limit_ns, &abort_word};
     const unsigned threads = (static_cast<unsigned>(size) + 63) / 64 * 64;
-    require(launch_(function, 1, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr),
-            std::string("launching ") + signal.name);
+    require_gpu(launch_(function, 1, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr),
+                std::string("launching ") + signal.name);
   }
 
  private:
-  static void require(int result, const std::string& what) {
-    TORCH_CHECK(result == 0, "cco.torch: ", what, " fails with error ", result);
+  void find_calls() {
+    GpuLibraries& libraries = GpuLibraries::get();
+    const bool is_hip = libraries.is_hip();
+    libraries.find_in_torch("aoti_torch_get_current_cuda_stream", &current_stream_);
+    libraries.find_in_vendor(is_hip ? "hipModuleLoadData" : "cuModuleLoadData", &load_module_);
+    libraries.find_in_vendor(is_hip ? "hipModuleGetFunction" : "cuModuleGetFunction",
+                             &get_function_);
+    libraries.find_in_vendor(is_hip ? "hipModuleLaunchKernel" : "cuLaunchKernel", &launch_);
   }
 
-  template <typename Call>
-  static void find(void* library, const char* name, Call** call) {
-    *call = reinterpret_cast<Call*>(::dlsym(library, name));
-    TORCH_CHECK(*call != nullptr, "cco.torch: torch's libraries have no ", name, "()");
-  }
-  void* open(const std::string& name) const {
-    return ::dlopen((folder_ + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-
-  // torch's stub links the driver and the run-time compiler of its own installation.
-  void compile(c10::Device device) {
-    void* torch_gpu = open("libtorch_cuda.so");
-    const bool is_hip = torch_gpu == nullptr;
-    if (is_hip) torch_gpu = open("libtorch_hip.so");
-    void* vendor = open("libcaffe2_nvrtc.so");
-    TORCH_CHECK(torch_gpu != nullptr && vendor != nullptr,
-                "cco.torch: this torch has no GPU libraries in ", folder_);
-    find(torch_gpu, "aoti_torch_get_current_cuda_stream", &current_stream_);
-    find(vendor, is_hip ? "hipModuleLoadData" : "cuModuleLoadData", &load_module_);
-    find(vendor, is_hip ? "hipModuleGetFunction" : "cuModuleGetFunction", &get_function_);
-    find(vendor, is_hip ? "hipModuleLaunchKernel" : "cuLaunchKernel", &launch_);
-    const std::string prefix = is_hip ? "hiprtc" : "nvrtc";
-    const auto rtc = [&](const char* name, auto** call) {
-      find(vendor, (prefix + name).c_str(), call);
+  void compile() {
+    const bool is_hip = GpuLibraries::get().is_hip();
+    const auto find = [&](const char* name, auto** call) {
+      GpuLibraries::get().find_in_vendor(
+          ((is_hip ? "hiprtc" : "nvrtc") + std::string(name)).c_str(), call);
     };
     int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*);
     int (*build)(void*, int, const char* const*);
@@ -240,37 +227,33 @@ class PadKernels {
     int (*code_size)(void*, size_t*);
     int (*code)(void*, char*);
     int (*destroy)(void**);
-    rtc("CreateProgram", &create);
-    rtc("CompileProgram", &build);
-    rtc("GetProgramLogSize", &log_size);
-    rtc("GetProgramLog", &log);
-    rtc(is_hip ? "GetCodeSize" : "GetPTXSize", &code_size);
-    rtc(is_hip ? "GetCode" : "GetPTX", &code);
-    rtc("DestroyProgram", &destroy);
+    find("CreateProgram", &create);
+    find("CompileProgram", &build);
+    find("GetProgramLogSize", &log_size);
+    find("GetProgramLog", &log);
+    find(is_hip ? "GetCodeSize" : "GetPTXSize", &code_size);
+    find(is_hip ? "GetCode" : "GetPTX", &code);
+    find("DestroyProgram", &destroy);
     void* program = nullptr;
-    require(create(&program, kPadKernel, "cco_torch_pad.cu", 0, nullptr, nullptr),
-            "making a program");
-    // PTX of the oldest kind there is: the driver finishes it for its GPU. HIP asks the device.
-    const std::vector<const char*> options =
-        is_hip ? std::vector<const char*>{}
-               : std::vector<const char*>{"--gpu-architecture=compute_75"};
-    const int built = build(program, static_cast<int>(options.size()), options.data());
+    require_gpu(create(&program, kPadKernel, "cco_torch_pad.cu", 0, nullptr, nullptr),
+                "making a program");
+    // PTX of the oldest kind there is, which the driver finishes for its GPU. HIP asks the device.
+    const char* const oldest = "--gpu-architecture=compute_75";
+    const int built = build(program, is_hip ? 0 : 1, &oldest);
     size_t size = 0;
     std::string text;
     if (built != 0 && log_size(program, &size) == 0) {
       text.resize(size);
       log(program, text.data());
     }
-    TORCH_CHECK(built == 0, "cco.torch: compiling the signal kernel for ", device.str(), ": ",
-                text);
-    require(code_size(program, &size), "compiling the signal kernel");
+    TORCH_CHECK(built == 0, "cco.torch: compiling the signal kernel: ", text);
+    require_gpu(code_size(program, &size), "compiling the signal kernel");
     code_.resize(size);
-    require(code(program, code_.data()), "compiling the signal kernel");
+    require_gpu(code(program, code_.data()), "compiling the signal kernel");
     destroy(&program);
   }
 
   std::mutex mutex_;
-  std::string folder_;  // torch/lib.
   std::string code_;
   std::map<int, void*> functions_;  // By device.
   int (*current_stream_)(int32_t, void**) = nullptr;

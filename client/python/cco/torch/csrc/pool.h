@@ -7,10 +7,10 @@
 // tensor and handle; peers that have it mapped keep its memory until they let go too.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <c10/core/Device.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <map>
 #include <memory>
@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu.h"
 #include "node.h"
 
 namespace cco_torch {
@@ -35,26 +36,6 @@ inline constexpr uint64_t kGpuChunkBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kHostChunkBytes = uint64_t{64} << 20;
 
 inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-/// Bytes at a device address, as a tensor that owns nothing.
-inline at::Tensor view(void* address, uint64_t size_bytes, c10::Device device) {
-  return at::for_blob(address, {static_cast<int64_t>(size_bytes)})
-      .options(at::TensorOptions().dtype(at::kByte).device(device))
-      .target_device(device)
-      .make_tensor();
-}
-
-/// Copies from the host, and has done so when it returns.
-inline void upload(void* address, const void* source, uint64_t size_bytes, c10::Device device) {
-  if (device.is_cpu()) {
-    std::memcpy(address, source, size_bytes);
-    return;
-  }
-  view(address, size_bytes, device)
-      .copy_(view(const_cast<void*>(source), size_bytes, at::kCPU), /*non_blocking=*/false);
-  auto guard = guard_of(device);
-  guard.synchronizeStream(guard.getStream(device));
-}
 
 /// One allocation. Handed out by Pool; ends when nobody holds it.
 class Chunk {
@@ -146,6 +127,7 @@ class Pool {
   /// The pad is zero when it returns. `size_bytes` may be 0.
   char* allocate(c10::Device device, uint64_t size_bytes, uint64_t pad_bytes,
                  const std::optional<std::string>& group_name) {
+    const c10::DeviceGuard guard(device);
     auto block = std::make_shared<Block>();
     block->size_bytes = size_bytes == 0 ? 1 : size_bytes;
     block->pad_bytes = pad_bytes;

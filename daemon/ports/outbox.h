@@ -1,4 +1,4 @@
-// Port: the way out of the daemon. An answer promises that what it says has been recorded.
+// Port: the way out of the daemon. An answer promises that what it says, or shows, is recorded.
 #pragma once
 
 #include "absl/functional/any_invocable.h"
@@ -17,6 +17,11 @@ class Outbox {
   /// end of this round, or when that works again. Only a daemon that stops gives up.
   virtual void post(Answer answer) = 0;
 
+  /// For an answer that only shows what is: calls it at the same time, so that nobody is shown what
+  /// the next daemon may not know. While nothing can be recorded it leaves all the same, at the end
+  /// of this round: operators must be able to look at a node whose disk is full.
+  virtual void post_view(absl::AnyInvocable<void()> view) = 0;
+
   /// UNAVAILABLE, with the reason, while nothing can be recorded: then nothing new is begun.
   virtual absl::Status accepting() const = 0;
 };
@@ -25,6 +30,7 @@ class Outbox {
 class DirectOutbox final : public Outbox {
  public:
   void post(Answer answer) override { answer(absl::OkStatus()); }
+  void post_view(absl::AnyInvocable<void()> view) override { view(); }
   absl::Status accepting() const override { return absl::OkStatus(); }
 };
 

@@ -65,17 +65,38 @@ void MemdService::hang_up_if_unread(int fd, const RpcConnection& connection) {
   if (*connection.open_calls > limit && inode_of(fd) == connection.inode) ::shutdown(fd, SHUT_RDWR);
 }
 
-absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& context,
-                                             grpc::ServerUnaryReactor* reactor) {
+std::map<int, MemdService::RpcConnection>::iterator MemdService::find_connection(
+    const grpc::CallbackServerContext& context) {
   int fd = -1;
-  auto connection = connections_.end();
-  if (absl::SimpleAtoi(absl::StripPrefix(context.peer(), "fd:"), &fd)) {
-    connection = connections_.find(fd);
-  }
-  if (connection != connections_.end()) {
-    static_cast<Call*>(reactor)->count_in(connection->second.open_calls);
-    hang_up_if_unread(fd, connection->second);
-  }
+  if (!absl::SimpleAtoi(absl::StripPrefix(context.peer(), "fd:"), &fd)) return connections_.end();
+  return connections_.find(fd);
+}
+
+FairQueue::Source MemdService::arrive(const grpc::CallbackServerContext& context,
+                                      grpc::ServerUnaryReactor* reactor) {
+  const auto connection = find_connection(context);
+  if (connection == connections_.end()) return 0;
+  static_cast<Call*>(reactor)->count_in(connection->second.open_calls);
+  hang_up_if_unread(connection->first, connection->second);
+  return static_cast<FairQueue::Source>(connection->first);
+}
+
+void MemdService::in_turn(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+                          Executor::Task act) {
+  executor_.post([this, context, reactor, act = std::move(act)]() mutable {
+    const FairQueue::Source source = arrive(*context, reactor);
+    const uint32_t limit = broker_.options().limits.calls_per_session;
+    if (queue_.waiting(source) >= limit) {
+      return reactor->Finish(to_grpc(
+          over_limit("calls_per_session", limit,
+                     absl::StrCat("this connection has ", limit, " calls waiting for a turn"))));
+    }
+    queue_.add(source, std::move(act));
+  });
+}
+
+absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& context) {
+  const auto connection = find_connection(context);
   const auto tokens = context.client_metadata().equal_range(kTokenKey);
   if (connection == connections_.end() || std::distance(tokens.first, tokens.second) != 1) {
     return absl::UnauthenticatedError(
@@ -90,14 +111,21 @@ absl::StatusOr<Session*> MemdService::caller(const grpc::CallbackServerContext& 
 
 template <typename Request, typename Response, typename Act>
 grpc::ServerUnaryReactor* MemdService::look(grpc::CallbackServerContext* context,
-                                            const Request* request, Response* response, Act act) {
+                                            const Request* request, Response* response, Act act,
+                                            Answers answers) {
   grpc::ServerUnaryReactor* reactor = open_call(context);
-  executor_.post([this, context, request, response, reactor, act] {
-    const absl::StatusOr<Session*> session = caller(*context, reactor);
+  in_turn(context, reactor, [this, context, request, response, reactor, act, answers] {
+    const absl::StatusOr<Session*> session = caller(*context);
     if (!session.ok()) return reactor->Finish(to_grpc(session.status()));
     absl::StatusOr<Response> result = act(**session, *request);
     if (result.ok()) *response = *std::move(result);
-    reactor->Finish(to_grpc(result.status()));
+    if (answers == Answers::kShow) {
+      return outbox_.post_view(
+          [reactor, status = to_grpc(result.status())] { reactor->Finish(status); });
+    }
+    outbox_.post([reactor, status = result.status()](const absl::Status& recorded) {
+      reactor->Finish(to_grpc(recorded.ok() ? status : recorded));
+    });
   });
   return reactor;
 }
@@ -106,8 +134,8 @@ template <typename Request, typename Response, typename Act>
 grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* context,
                                               const Request* request, Response* response, Act act) {
   grpc::ServerUnaryReactor* reactor = open_call(context);
-  executor_.post([this, context, request, response, reactor, act] {
-    const absl::StatusOr<Session*> found = caller(*context, reactor);
+  in_turn(context, reactor, [this, context, request, response, reactor, act] {
+    const absl::StatusOr<Session*> found = caller(*context);
     if (!found.ok()) return reactor->Finish(to_grpc(found.status()));
     Session& session = **found;
     const std::string& id = request->request_id();
@@ -203,7 +231,8 @@ grpc::ServerUnaryReactor* MemdService::OpenWindow(grpc::CallbackServerContext* c
         response.set_size_bytes(opened.size_bytes);
         response.set_keep_ms(static_cast<uint64_t>(opened.keep.count()));
         return response;
-      });
+      },
+      Answers::kPromise);  // The caller uses what it finds.
 }
 
 grpc::ServerUnaryReactor* MemdService::LeaveGroup(grpc::CallbackServerContext* context,

@@ -13,6 +13,7 @@
 #include "client/base/inode.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/outbox.h"
+#include "daemon/service/fair_queue.h"
 #include "daemon/service/translate.h"
 
 namespace cco::memd {
@@ -21,7 +22,11 @@ class MemdService : public v1::MemdService::CallbackService {
  public:
   /// Both outlive this.
   MemdService(Broker& broker, Executor& executor, Outbox& outbox, NodeFacts facts)
-      : broker_(broker), executor_(executor), outbox_(outbox), facts_(std::move(facts)) {}
+      : broker_(broker),
+        executor_(executor),
+        queue_(executor),
+        outbox_(outbox),
+        facts_(std::move(facts)) {}
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
   /// gRPC gets it.
@@ -108,15 +113,20 @@ class MemdService : public v1::MemdService::CallbackService {
   virtual grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext*) {
     return new Call(executor_);
   }
+  /// Where it comes from, on the core's thread; 0: from no connection that is known.
+  virtual FairQueue::Source arrive(const grpc::CallbackServerContext& context,
+                                   grpc::ServerUnaryReactor* reactor);
   /// Whose call it is. UNAUTHENTICATED: nobody's who may make any.
-  virtual absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context,
-                                          grpc::ServerUnaryReactor* reactor);
+  virtual absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context);
 
  private:
-  /// Runs `act(session, request)` -> absl::StatusOr<Response> on the core's thread.
+  /// What an answer does: see Outbox.
+  enum class Answers { kShow, kPromise };
+  /// Runs `act(session, request)` -> absl::StatusOr<Response> on the core's thread. Changes
+  /// nothing.
   template <typename Request, typename Response, typename Act>
   grpc::ServerUnaryReactor* look(grpc::CallbackServerContext* context, const Request* request,
-                                 Response* response, Act act);
+                                 Response* response, Act act, Answers answers = Answers::kShow);
 
   /// Runs `act(session, request, reply)` on the core's thread, once for each request id; `reply`
   /// takes an absl::StatusOr<Response>, now or later.
@@ -124,8 +134,13 @@ class MemdService : public v1::MemdService::CallbackService {
   grpc::ServerUnaryReactor* mutate(grpc::CallbackServerContext* context, const Request* request,
                                    Response* response, Act act);
 
+  /// Runs `act` on the core's thread, in its turn: calls of one connection do not hold up others'.
+  void in_turn(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+               Executor::Task act);
+
   Broker& broker_;
   Executor& executor_;
+  FairQueue queue_;
   Outbox& outbox_;
   NodeFacts facts_;
   struct RpcConnection {
@@ -136,6 +151,8 @@ class MemdService : public v1::MemdService::CallbackService {
   };
   /// Ends a connection that calls and does not read.
   void hang_up_if_unread(int fd, const RpcConnection& connection);
+  std::map<int, RpcConnection>::iterator find_connection(
+      const grpc::CallbackServerContext& context);
 
   std::map<int, RpcConnection> connections_;
 };

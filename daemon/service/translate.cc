@@ -1,6 +1,5 @@
 #include "daemon/service/translate.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "cco/memd/v1/error.pb.h"
 #include "client/base/status_macros.h"
 #include "daemon/core/error.h"
+#include "daemon/sys/descriptors.h"
 
 namespace cco::memd {
 namespace {
@@ -89,15 +89,6 @@ v1::MemberState render(MemberState state) {
       return v1::MEMBER_STATE_LEFT;
   }
   return v1::MEMBER_STATE_UNSPECIFIED;
-}
-
-uint32_t open_fd_count() {
-  uint32_t count = 0;
-  if (DIR* directory = ::opendir("/proc/self/fd"); directory != nullptr) {
-    while (::readdir(directory) != nullptr) ++count;
-    ::closedir(directory);
-  }
-  return count < 3 ? 0 : count - 3;  // ".", "..", and the directory's own.
 }
 
 void add_limit(v1::GetNodeResponse* response, const char* name, uint64_t value, uint64_t used) {
@@ -416,7 +407,7 @@ v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
   response.set_window_count(broker.window_count());
   response.set_caller_uid(caller.who.uid);
   response.set_caller_is_operator(caller.who.is_operator);
-  response.set_open_fds(open_fd_count());
+  response.set_open_fds(open_descriptors());
   rlimit fd_limit{};
   ::getrlimit(RLIMIT_NOFILE, &fd_limit);
   response.set_fd_limit(fd_limit.rlim_cur);

@@ -71,6 +71,7 @@ void Recorder::flush() {
     ports_.journal.record(Severity::kInfo, "state_recorded_again", "");
   }
   failure_ = std::move(status);
+  for (absl::AnyInvocable<void()>& view : std::exchange(views_, {})) view();
   if (failure_.ok() || stopping_) {
     const absl::Status recorded = accepting();
     for (Answer& answer : std::exchange(answers_, {})) answer(recorded);

@@ -41,6 +41,7 @@ class Recorder final : public Outbox {
   absl::Status restore(Broker& broker, Decoded left, uint64_t incarnation);
 
   void post(Answer answer) override { answers_.push_back(std::move(answer)); }
+  void post_view(absl::AnyInvocable<void()> view) override { views_.push_back(std::move(view)); }
   absl::Status accepting() const override;
 
   /// At the end of each round.
@@ -77,6 +78,7 @@ class Recorder final : public Outbox {
   std::map<SessionId, std::set<std::string>> answered_;
   uint64_t last_answer_ = 0;
   std::vector<Answer> answers_;
+  std::vector<absl::AnyInvocable<void()>> views_;
   absl::Status failure_;  // Of the last attempt.
   bool retries_ = false;
   bool stopping_ = false;

@@ -86,8 +86,10 @@ class Service final : public MemdService {
   grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext* context) override {
     return context->DefaultReactor();  // Bound to a test's.
   }
-  absl::StatusOr<Session*> caller(const grpc::CallbackServerContext&,
-                                  grpc::ServerUnaryReactor*) override {
+  FairQueue::Source arrive(const grpc::CallbackServerContext&, grpc::ServerUnaryReactor*) override {
+    return 0;
+  }
+  absl::StatusOr<Session*> caller(const grpc::CallbackServerContext&) override {
     return broker_.authenticate(token_, who_);
   }
   Broker& broker_;

@@ -11,12 +11,15 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "cco/device/abi.h"
 #include "client/base/fd_frame.h"
 #include "daemon/config.h"
+#include "daemon/sys/descriptors.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/gpu_workers.h"
 #include "daemon/sys/listener.h"
@@ -363,6 +366,20 @@ TEST(Config, RefusesWithPlaceAndValue) {
   EXPECT_THAT(error(absl::StrCat("socket_path: \"/", std::string(120, 'x'), "\"")),
               HasSubstr("limit 107"));
   EXPECT_EQ(load_config("/no/such/file").status().code(), absl::StatusCode::kNotFound);
+}
+
+// Goal    what is open is counted, without what counting takes.
+TEST(Descriptors, AreCounted) {
+  const uint32_t before = open_descriptors();
+  EXPECT_GE(before, 3u);
+  std::vector<UniqueFd> more;
+  for (int i = 0; i < 40; ++i) more.emplace_back(::memfd_create("more", MFD_CLOEXEC));
+  EXPECT_EQ(open_descriptors(), before + 40);
+  more.clear();
+  EXPECT_EQ(open_descriptors(), before);
+  const std::filesystem::directory_iterator listed("/proc/self/fd");
+  const auto count = std::distance(begin(listed), end(listed));  // Its own included.
+  EXPECT_EQ(open_descriptors(), count) << "while the list is read";
 }
 
 }  // namespace

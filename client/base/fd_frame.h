@@ -11,11 +11,13 @@
 //                             UNAUTHENTICATED: this daemon does not know it
 //   kRedeem {ticket[16]}      kGrant {} + fd: for a ticket from ExportSlabs
 //   kOffer {} + fd            kOffered {offer[16]}: for CreateWindow's external memory
+//   kEnd {}                   kEnded {}: the session has ended, as a next daemon knows. Closes
 //
 // Every answer may be a code and a text instead.
 //
 // The connection is the session's life line: when the client ends it, the daemon takes the session
-// for lost. `resumable` 1: this daemon's state outlives it. If the daemon ends the connection, the
+// for lost. One that dies right then may not have recorded that, so who lives on says kEnd before.
+// `resumable` 1: this daemon's state outlives it. If the daemon ends the connection, the
 // client should come back with its token and will find the same token and incarnation; tickets and
 // offers are void by then.
 //
@@ -44,12 +46,14 @@ enum class FdFrameType : uint16_t {
   kHello = 1,
   kRedeem = 2,
   kOffer = 3,
+  kEnd = 4,
   kKeep = 33,
   kDrop = 34,
   kList = 35,
   kWelcome = 129,
   kGrant = 130,
   kOffered = 131,
+  kEnded = 132,
   kReady = 161,
   kKept = 162,
   kListEnd = 163,

@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<Client>> Client::create(const std::string& socket
 
 Client::~Client() {
   if (connection_ != nullptr && !silent_.load(std::memory_order_relaxed)) {
-    connection_->come_back_to_end(kFarewell);
+    connection_->end(kFarewell);
   }
 }
 

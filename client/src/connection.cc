@@ -243,11 +243,17 @@ absl::Status Connection::not_back(const absl::Status& last) const {
       std::string(last.message()), "). It keeps this session: call again once it runs"));
 }
 
-void Connection::come_back_to_end(Milliseconds away) {
-  const absl::StatusOr<Link> used = link();
-  if (!resumable_ || !used.ok() || used->fd->is_open()) return;
+void Connection::end(Milliseconds away) {
+  if (!resumable_) return;
+  const Deadline deadline(away);
   Backoff backoff;
-  come_back(*used, absl::UnavailableError(kCut), &backoff, Deadline(away)).IgnoreError();
+  for (absl::StatusOr<Link> used = link(); used.ok() && !deadline.has_passed(); used = link()) {
+    const absl::Status ended =
+        used->fd->exchange(FdFrameType::kEnd, "", nullptr, FdFrameType::kEnded, deadline).status();
+    // A daemon that does not know this is of an earlier version, and hears the connection end.
+    if (!absl::IsUnavailable(ended)) return;
+    if (!come_back(*used, ended, &backoff, deadline).ok()) return;
+  }
 }
 
 int error_rank(const absl::Status& status) {

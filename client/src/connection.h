@@ -74,9 +74,10 @@ class Connection {
   /// begun again if it failed for that and the session came back in between, until `deadline`.
   absl::Status repeat_if_resumed(const Deadline& deadline, absl::FunctionRef<absl::Status()> step);
 
-  /// Before this connection ends: if the daemon has gone and may come back, waits for it up to
-  /// `away`, so that it learns of the end.
-  void come_back_to_end(Milliseconds away);
+  /// Ends the session. If the daemon's state outlives it, that takes until the daemon has recorded
+  /// the end, or `away`, within which a next daemon may come: one that has not heard of it would
+  /// keep the session as long as this process lives. Every later call fails.
+  void end(Milliseconds away);
 
   uint64_t incarnation() const { return incarnation_; }
   const std::string& socket_path() const { return socket_path_; }

@@ -155,6 +155,8 @@ void FdServer::handle(Connection& connection, FdFrame frame) {
       return reply(connection, FdFrameType::kOffered, offer.status(), offer.ok() ? *offer : "",
                    nullptr);
     }
+    case FdFrameType::kEnd:
+      return end_in_order(connection);
     default:
       return reply(connection, FdFrameType::kGrant,
                    absl::InvalidArgumentError(absl::StrCat(
@@ -197,6 +199,18 @@ void FdServer::hello(Connection& connection, const std::string& token) {
     reply(found->second, FdFrameType::kWelcome, recorded, payload, nullptr);
     // This daemon stops: the session is the next one's, and not lost when this connection ends.
     if (!recorded.ok() && resumed) found->second.session.reset();
+  });
+}
+
+// Nothing more is read: the connection only has its last answer to carry.
+void FdServer::end_in_order(Connection& connection) {
+  loop_.unwatch(connection.socket);
+  end(*std::exchange(connection.session, std::nullopt));
+  outbox_.post([this, id = connection.id](const absl::Status& recorded) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    reply(found->second, FdFrameType::kEnded, recorded, "", nullptr);
+    close(id);
   });
 }
 

@@ -140,6 +140,21 @@ TEST_F(FdChannelTest, OutOfOrder) {
   EXPECT_NE(ask(2).find("5 no such ticket"), std::string::npos);
 }
 
+// Goal    a session that ends in order has ended when the daemon says so, and its connection with
+// it.
+TEST_F(FdChannelTest, EndInOrder) {
+  Channel channel(daemon->socket_path());
+  channel.hello();
+  EXPECT_EQ(watch->now().sessions, before.sessions + 1);
+  channel.send(frame({.type = static_cast<uint16_t>(FdFrameType::kEnd)}));
+  const absl::StatusOr<FdFrame> ended = channel.receive();
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->type, FdFrameType::kEnded);
+  EXPECT_EQ(ended->code, absl::StatusCode::kOk) << ended->payload;
+  EXPECT_EQ(watch->now().sessions, before.sessions);
+  EXPECT_TRUE(channel.closed());
+}
+
 // Goal    descriptors that nobody asked for are closed.
 // Method  2, 8 and 64 of them in one frame, which is refused; one with a hello, which is not.
 TEST_F(FdChannelTest, SeveralDescriptors) {

@@ -141,11 +141,12 @@ size_t FakeDaemon::fd_connection_count() {
 
 bool FakeDaemon::wait_for_disconnect(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return disconnected_.wait_for(lock, timeout, [this] { return frame_connections_.empty(); });
+  return changed_.wait_for(lock, timeout, [this] { return frame_connections_.empty(); });
 }
 
 void FakeDaemon::forget(size_t kept_slabs) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return frames_held_ == 0; });
   slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(std::min(kept_slabs, slabs_.size())),
                slabs_.end());
   tickets_.clear();
@@ -182,24 +183,36 @@ void FakeDaemon::serve_frames() {
 }
 
 void FakeDaemon::serve_frame_connection(UniqueFd connection) {
-  for (;;) {
-    absl::StatusOr<FdFrame> request = receive_frame(connection);
-    if (!request.ok()) break;
-    std::vector<FdFrame> answers;
-    if (answer_frames) {
-      answers = answer_frames(*request);
-    } else {
-      answers.push_back(sound_answer(*request));
-    }
-    for (const FdFrame& answer : answers) {
-      (void)send_frame(connection, answer.type, answer.code, answer.payload,
-                       answer.fd ? &answer.fd : nullptr);
-    }
+  while (answer_frame(connection)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --frames_held_;
+    changed_.notify_all();
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   frame_connections_.erase(
       std::find(frame_connections_.begin(), frame_connections_.end(), connection.get()));
-  disconnected_.notify_all();
+  changed_.notify_all();
+}
+
+// Its descriptors, and those of its answers, are closed at the end.
+bool FakeDaemon::answer_frame(const UniqueFd& connection) {
+  absl::StatusOr<FdFrame> request = receive_frame(connection);
+  if (!request.ok()) return false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++frames_held_;
+  }
+  std::vector<FdFrame> answers;
+  if (answer_frames) {
+    answers = answer_frames(*request);
+  } else {
+    answers.push_back(sound_answer(*request));
+  }
+  for (const FdFrame& answer : answers) {
+    (void)send_frame(connection, answer.type, answer.code, answer.payload,
+                     answer.fd ? &answer.fd : nullptr);
+  }
+  return true;
 }
 
 FdFrame FakeDaemon::welcome(const std::string& token) {
@@ -223,6 +236,9 @@ FdFrame FakeDaemon::sound_answer(FdFrame& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (request.type == FdFrameType::kHello) {
     answer = welcome(request.payload);
+  } else if (request.type == FdFrameType::kEnd) {
+    ++end_count_;
+    answer.type = FdFrameType::kEnded;
   } else if (request.type == FdFrameType::kOffer) {
     answer.type = FdFrameType::kOffered;
     answer.payload = random_bytes(kSecretBytes);

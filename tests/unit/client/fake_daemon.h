@@ -71,6 +71,7 @@ class FakeDaemon final : private v1::MemdService::Service {
   bool wait_for_visitor(std::chrono::milliseconds timeout);
   int hello_count() const { return hello_count_; }
   int resume_count() const { return resume_count_; }
+  int end_count() const { return end_count_; }  // Of sessions that ended in order.
 
   FdFrame sound_answer(FdFrame& request);
   /// The messages of one call, in order.
@@ -89,7 +90,8 @@ class FakeDaemon final : private v1::MemdService::Service {
   void set_conditions(uint32_t conditions);
   /// Whether all clients' fd channels end within `timeout`.
   bool wait_for_disconnect(std::chrono::milliseconds timeout);
-  /// Drops tickets, offers and all slabs but the first ones, so that a test can count descriptors.
+  /// Drops tickets, offers and all slabs but the first ones, and what was sent last, so that a test
+  /// can count descriptors.
   void forget(size_t kept_slabs);
 
  private:
@@ -99,6 +101,7 @@ class FakeDaemon final : private v1::MemdService::Service {
   void serve_rpc();
   void serve_frames();
   void serve_frame_connection(UniqueFd connection);
+  bool answer_frame(const UniqueFd& connection);
   std::string issue_ticket(UniqueFd fd);
   grpc::Status enter(const char* call, const google::protobuf::Message& request);
 
@@ -136,10 +139,11 @@ class FakeDaemon final : private v1::MemdService::Service {
   std::unique_ptr<GpuDriver> driver_;
   std::unique_ptr<grpc::Server> server_;
   std::mutex mutex_;
-  std::condition_variable disconnected_;
+  std::condition_variable changed_;  // frame_connections_ or frames_held_.
   std::vector<std::pair<std::string, std::string>> log_;
   std::vector<UniqueFd> rpc_connections_;  // Duplicates, to be cut.
   std::vector<int> frame_connections_;
+  int frames_held_ = 0;  // Being answered: with descriptors that a client may have by now.
   std::map<std::string, UniqueFd> tickets_;
   std::map<std::string, UniqueFd> offers_;
   std::vector<Slab> slabs_;
@@ -152,6 +156,7 @@ class FakeDaemon final : private v1::MemdService::Service {
   bool end_ = false;
   std::atomic<int> hello_count_ = 0;
   std::atomic<int> resume_count_ = 0;
+  std::atomic<int> end_count_ = 0;
   std::mutex serving_mutex_;  // die() and come_back() are called from any thread.
   std::vector<std::thread> threads_;
   std::vector<std::thread> frame_threads_;  // Added to by one of threads_.

@@ -392,8 +392,51 @@ TEST_F(Resume, EndOfClientIsHeard) {
   const auto start = std::chrono::steady_clock::now();
   client_ = Client();
   const auto took = std::chrono::steady_clock::now() - start;
-  EXPECT_TRUE(daemon_.resume_count() == 1 || took >= kFarewell);
+  EXPECT_TRUE((daemon_.resume_count() == 1 && daemon_.end_count() == 1) || took >= kFarewell);
   EXPECT_TRUE(daemon_.wait_for_disconnect(kPatient));
+}
+
+// Goal    a daemon that dies with the end of a session leaves no doubt: the next one is told, too.
+//         One that does not know the session any more need not be, nor one that cannot be.
+// Method  it dies when it hears of it, or stops before it could record it, or is of another
+// version.
+TEST_F(Resume, EndIsSaidUntilItIsHeard) {
+  int heard = 0;
+  FdFrame first;  // The answer to the first; without a type: the daemon dies instead.
+  daemon_.answer_frames = [&](FdFrame& request) {
+    std::vector<FdFrame> answers;
+    if (request.type != FdFrameType::kEnd || ++heard > 1) {
+      answers.push_back(daemon_.sound_answer(request));
+    } else if (first.type == FdFrameType{}) {
+      restart();
+    } else {
+      answers.push_back(std::move(first));
+    }
+    return answers;
+  };
+  open();
+  connection_->end(kPatient);
+  EXPECT_EQ(heard, 2);
+  EXPECT_EQ(daemon_.end_count(), 1);
+
+  heard = 0;
+  first = {FdFrameType::kEnded, absl::StatusCode::kUnavailable, "stopping", UniqueFd()};
+  open();
+  connection_->end(kPatient);
+  EXPECT_EQ(heard, 2);
+
+  heard = 0;
+  first = {FdFrameType::kGrant, absl::StatusCode::kInvalidArgument, "not known here", UniqueFd()};
+  open();
+  connection_->end(kPatient);
+  EXPECT_EQ(heard, 1);
+
+  heard = 0;
+  first = FdFrame();
+  open();
+  daemon_.forgets_sessions = true;
+  connection_->end(kPatient);
+  EXPECT_EQ(heard, 1);
 }
 
 // Goal    ending many things while the daemon is away takes one second, not one for each.

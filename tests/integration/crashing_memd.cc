@@ -1,17 +1,20 @@
 // cco-memd that kills itself at a chosen step of keeping its state: a step is a commit, or a
 // descriptor put into the vault or taken out, each before and after it is done.
 //   crashing_memd <step> cco-memd --config <file> ...
-// Steps count from 0; one that never comes kills nobody. The rest is what it stands in for.
+// Steps count from 0; one that never comes kills nobody. The rest is what it stands in for. Where
+// cco-memd would start itself anew, so does this, and counts on.
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
 #include "daemon/config.h"
 #include "daemon/kept_state.h"
@@ -31,6 +34,7 @@ class Steps {
     pass();
     return result;
   }
+  int64_t left() const { return left_; }
 
  private:
   void pass() {
@@ -74,7 +78,8 @@ class CrashingVault final : public FdVault {
   Steps& steps_;
 };
 
-absl::Status serve(const std::string& config_path, int64_t last_step) {
+// The steps that are left for the next one, if it is to start anew.
+absl::StatusOr<std::optional<int64_t>> serve(const std::string& config_path, int64_t last_step) {
   CCO_ASSIGN_OR_RETURN(const Config config, load_config(config_path));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, open_log(config.log_level));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept,
@@ -89,7 +94,19 @@ absl::Status serve(const std::string& config_path, int64_t last_step) {
   const Keeping crashing{store, vault};
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Memd> memd,
                        Memd::create(config, *driver, *journal, &crashing));
-  return memd->run(/*handle_signals=*/true);
+  CCO_RETURN_IF_ERROR(memd->run(/*handle_signals=*/true));
+  if (!memd->wants_restart()) return std::nullopt;
+  return steps.left();
+}
+
+// As cco-memd does it.
+int start_anew(char** argv, int64_t step) {
+  std::string text = absl::StrCat(step);
+  argv[1] = text.data();
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::execv("/proc/self/exe", argv);
+  std::perror("execv");
+  return 1;
 }
 
 }  // namespace
@@ -104,7 +121,10 @@ int main(int argc, char** argv) {
   sigaddset(&set, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  const absl::Status status = cco::memd::serve(argv[4], step);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  const auto next_step = cco::memd::serve(argv[4], step);
+  if (!next_step.ok()) {
+    std::fprintf(stderr, "%s\n", next_step.status().ToString().c_str());
+    return 1;
+  }
+  return next_step->has_value() ? cco::memd::start_anew(argv, **next_step) : 0;
 }

@@ -128,6 +128,11 @@ absl::StatusOr<Config> read(const v1::Config& from) {
   if (from.has_allow_unenforced_read_only()) {
     config.allow_unenforced_read_only = from.allow_unenforced_read_only();
   }
+  if (from.has_memory_pressure_percent()) {
+    config.memory_pressure_percent = from.memory_pressure_percent();
+  }
+  CCO_RETURN_IF_ERROR(
+      in_range<uint32_t>("memory_pressure_percent", config.memory_pressure_percent, 0, 100));
   CCO_RETURN_IF_ERROR(read_limits(from.limits(), &config.limits));
   CCO_ASSIGN_OR_RETURN(config.tenants, read_tenants(from, config.limits, config.control_bytes));
   return config;
@@ -176,6 +181,7 @@ std::string print_config(const Config& config) {
   message.set_state_dir(config.state_dir);
   message.set_log_level(config.log_level);
   message.set_allow_unenforced_read_only(config.allow_unenforced_read_only);
+  message.set_memory_pressure_percent(config.memory_pressure_percent);
   v1::Limits* limits = message.mutable_limits();
   limits->set_sessions(config.limits.sessions);
   limits->set_sessions_per_tenant(config.limits.sessions_per_tenant);

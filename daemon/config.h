@@ -26,6 +26,7 @@ struct Config {
   Milliseconds ticket_lifetime{10000};
   std::string log_level = "info";
   bool allow_unenforced_read_only = true;
+  uint32_t memory_pressure_percent = 90;
   Limits limits;
   Tenants tenants;
 };

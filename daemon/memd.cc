@@ -82,6 +82,7 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation,
   options.default_timeout = config.default_timeout;
   options.ticket_lifetime = config.ticket_lifetime;
   options.allow_unenforced_read_only = config.allow_unenforced_read_only;
+  options.memory_pressure_percent = config.memory_pressure_percent;
   return options;
 }
 

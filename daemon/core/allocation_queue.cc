@@ -63,6 +63,14 @@ uint64_t AllocationQueue::claimed_before(const Allocation& entry, int gpu) const
   return bytes;
 }
 
+uint64_t AllocationQueue::claimed(int gpu) const {
+  uint64_t bytes = 0;
+  for (const auto& [arrival, entry] : entries_) {
+    if (!entry->is_tried) bytes += entry->bytes_on(gpu);
+  }
+  return bytes;
+}
+
 size_t AllocationQueue::place(const Allocation& entry) const {
   size_t place = 1;
   for (const auto& [arrival, other] : entries_) {

@@ -56,6 +56,8 @@ class AllocationQueue {
   uint64_t claimed_before(const Allocation& entry, int gpu) const;
   /// Of those that wait for one of its GPUs, counted from 1.
   size_t place(const Allocation& entry) const;
+  /// How many bytes they wait for there, those that are being tried apart.
+  uint64_t claimed(int gpu) const;
   /// How many wait for that GPU, those that are being tried included.
   uint32_t count(int gpu) const;
   uint64_t waiting_bytes(int gpu) const;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,6 +50,9 @@ struct BrokerOptions {
   // of its process's end. (That daemon may have ended before its client knew the session.)
   Milliseconds return_timeout{3'600'000};
   uint64_t kept_descriptors = 0;  // As many can outlive the daemon; 0: any number.
+  // How much of a GPU, or of a tenant's quota there, is used when ranks are told that memory is
+  // short; 0: only while somebody waits for it.
+  uint32_t memory_pressure_percent = 0;
   // The driver lets go of a GPU only when the process ends: see wants_restart().
   bool drains_by_restart = false;
   std::string drain_refusal;               // Why no GPU can be drained; empty: they can.
@@ -362,8 +366,14 @@ class Broker {
   void end_waits(GroupId group, const absl::Status& status);
   void serve_soon();
   void serve();
+  /// A GPU, and of whom it is short: a tenant whose quota is nearly used, or TenantId{}: all.
+  using Shortage = std::pair<int, TenantId>;
+  std::set<Shortage> shortages() const;
   void review_pressure();
-  void tell_pressure(Rank& rank);
+  void begin_pressure(const Shortage& shortage);
+  void end_pressure(const Shortage& shortage);
+  void record_pressure(const Shortage& shortage);
+  void tell_pressure(const Group& group, Rank& rank);
   absl::Status no_room(const Allocation& wanted) const;
   /// What the tenant's processes have there; with `of_lease`, under that lease alone.
   std::map<int64_t, uint64_t> bytes_by_pid(TenantId tenant, int gpu, const Payer* of_lease) const;
@@ -442,7 +452,12 @@ class Broker {
   SlabTable slabs_;
   LeaseTable leases_;
   AllocationQueue queue_;
-  std::set<int> pressed_;  // GPUs that somebody waits for.
+  struct Pressure {
+    bool is_recorded = false;
+    std::optional<TimerId> timer;  // Until it may be.
+  };
+  std::map<Shortage, Pressure> pressed_;
+  std::map<Shortage, TimePoint> pressure_recorded_;  // Its beginning, last.
   bool will_serve_ = false;
   ExportDesk desk_;
   ExportDesk::MakeSecret make_secret_;

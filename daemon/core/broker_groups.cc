@@ -257,7 +257,7 @@ void Broker::finish_forming(const FormingKey& key, std::unique_ptr<Group> group,
       slabs_.set_state(id, SlabState::kFreed);
     return call->fail(failure);
   }
-  for (Rank& rank : group->ranks) tell_pressure(rank);
+  for (Rank& rank : group->ranks) tell_pressure(*group, rank);
   group->slabs.emplace(group->next_slab_index++,
                        control_set(*std::move(control), group->heap.control_bytes()));
   const uint32_t asked_lsa_size = call->args(0).lsa_size;

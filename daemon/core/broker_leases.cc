@@ -95,7 +95,8 @@ absl::StatusOr<Lease> Broker::make_lease(const LeaseRequest& request) const {
 absl::Status Broker::check_free(const Lease& lease) const {
   const MemoryLedger& ledger = slabs_.ledger();
   for (const int gpu : lease.gpus) {
-    if (lease.bytes_per_gpu <= ledger.free_bytes(gpu)) continue;
+    const uint64_t free = ledger.free_bytes(gpu), claimed = queue_.claimed(gpu);
+    if (claimed <= free && lease.bytes_per_gpu <= free - claimed) continue;
     std::vector<std::string> users;
     for (auto entry = ledger.by_tenant().lower_bound({gpu, TenantId{}});
          entry != ledger.by_tenant().end() && entry->first.first == gpu; ++entry) {
@@ -108,9 +109,10 @@ absl::Status Broker::check_free(const Lease& lease) const {
     }
     return absl::ResourceExhaustedError(absl::StrCat(
         "a lease of ", lease.bytes_per_gpu, " bytes on ",
-        slabs_.gpus()[static_cast<size_t>(gpu)].uuid, ": free ", ledger.free_bytes(gpu), " of ",
-        ledger.limit_bytes(gpu), users.empty() ? "" : "; ", absl::StrJoin(users, ", "),
-        ". End some, or ask for less"));
+        slabs_.gpus()[static_cast<size_t>(gpu)].uuid, ": free ", free, " of ",
+        ledger.limit_bytes(gpu),
+        claimed == 0 ? "" : absl::StrCat(", for which others wait for ", claimed),
+        users.empty() ? "" : "; ", absl::StrJoin(users, ", "), ". End some, or ask for less"));
   }
   return absl::OkStatus();
 }
@@ -136,6 +138,7 @@ absl::StatusOr<Broker::NewLease> Broker::create_lease(Session& session,
   changes_.leases.insert(lease.id);
   NewLease answer{lease.id, lease.token};
   leases_.add(std::move(lease));
+  serve_soon();  // Memory may be short now.
   return answer;
 }
 

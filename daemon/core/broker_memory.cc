@@ -17,6 +17,8 @@ namespace {
 constexpr Milliseconds kDriverPause{1000};
 // Each is looked at, for each of the others, whenever memory is freed.
 constexpr size_t kMostWaiting = 1024;
+// Between two records that memory is short at one place.
+constexpr Milliseconds kPressurePause{10000};
 
 }  // namespace
 
@@ -76,6 +78,7 @@ void Broker::try_driver(const AllocationQueue::Entry& entry) {
                 [this, entry](absl::StatusOr<std::vector<SlabId>> slabs) {
                   finish_try(entry, std::move(slabs));
                 });
+  serve_soon();  // Memory may be short now.
 }
 
 void Broker::finish_try(const AllocationQueue::Entry& entry,
@@ -146,30 +149,91 @@ void Broker::serve() {
   review_pressure();
 }
 
-void Broker::review_pressure() {
+std::set<Broker::Shortage> Broker::shortages() const {
+  const MemoryLedger& ledger = slabs_.ledger();
+  const uint32_t percent = options_.memory_pressure_percent;
+  const auto is_nearly = [percent](uint64_t used, uint64_t limit) {
+    return percent != 0 && limit != 0 && used >= limit - limit / 100 * (100 - percent);
+  };
+  std::set<Shortage> found;
   for (int gpu = 0; gpu < static_cast<int>(slabs_.gpus().size()); ++gpu) {
-    const bool waits = queue_.count(gpu) != 0;
-    if (waits == (pressed_.count(gpu) != 0)) continue;
-    const std::string& uuid = slabs_.gpus()[static_cast<size_t>(gpu)].uuid;
-    if (waits) {
-      pressed_.insert(gpu);
-      journal_.record(Severity::kWarning, "memory_pressure",
-                      absl::StrCat("gpu=", uuid, " bytes_asked=", queue_.waiting_bytes(gpu),
-                                   " bytes_free=", slabs_.ledger().free_bytes(gpu)));
-    } else {
-      pressed_.erase(gpu);
-      journal_.record(Severity::kInfo, "memory_pressure_over", absl::StrCat("gpu=", uuid));
+    const uint64_t limit = ledger.limit_bytes(gpu);
+    if (queue_.count(gpu) != 0 || is_nearly(limit - ledger.free_bytes(gpu), limit)) {
+      found.emplace(gpu, TenantId{});
     }
-    for (auto& [id, group] : groups_) {
-      for (Rank& rank : group->ranks) {
-        if (rank.gpu == gpu) tell_pressure(rank);
-      }
-    }
+  }
+  for (const auto& [key, bytes] : ledger.by_tenant()) {
+    const auto& [gpu, tenant] = key;
+    if (is_nearly(bytes, tenants().terms(tenant).quotas.bytes_per_gpu)) found.emplace(gpu, tenant);
+  }
+  return found;
+}
+
+void Broker::review_pressure() {
+  const std::set<Shortage> now = shortages();
+  bool has_changed = false;
+  for (auto entry = pressed_.begin(); entry != pressed_.end();) {
+    const Shortage shortage = (entry++)->first;
+    if (now.count(shortage) != 0) continue;
+    end_pressure(shortage);
+    has_changed = true;
+  }
+  for (const Shortage& shortage : now) {
+    if (pressed_.count(shortage) != 0) continue;
+    begin_pressure(shortage);
+    has_changed = true;
+  }
+  if (!has_changed) return;
+  for (auto& [id, group] : groups_) {
+    for (Rank& rank : group->ranks) tell_pressure(*group, rank);
   }
 }
 
-void Broker::tell_pressure(Rank& rank) {
-  rank.notice->set_condition(CCO_CONDITION_MEMORY_PRESSURE, pressed_.count(rank.gpu) != 0);
+// What comes and goes is recorded now and then, and what lasts in any case.
+void Broker::begin_pressure(const Shortage& shortage) {
+  Pressure& pressure = pressed_[shortage];
+  const auto last = pressure_recorded_.find(shortage);
+  if (last == pressure_recorded_.end() || executor_.now() >= last->second + kPressurePause) {
+    return record_pressure(shortage);
+  }
+  pressure.timer = executor_.call_at(last->second + kPressurePause, [this, shortage] {
+    pressed_.at(shortage).timer.reset();
+    record_pressure(shortage);
+  });
+}
+
+void Broker::end_pressure(const Shortage& shortage) {
+  const Pressure pressure = pressed_.at(shortage);
+  pressed_.erase(shortage);
+  if (pressure.timer.has_value()) executor_.cancel(*pressure.timer);
+  if (!pressure.is_recorded) return;
+  const auto& [gpu, tenant] = shortage;
+  journal_.record(Severity::kInfo, "memory_pressure_over",
+                  absl::StrCat("gpu=", slabs_.gpus()[static_cast<size_t>(gpu)].uuid,
+                               tenant == TenantId{} ? "" : " tenant=",
+                               tenant == TenantId{} ? "" : tenants().name(tenant)));
+}
+
+void Broker::record_pressure(const Shortage& shortage) {
+  const auto& [gpu, tenant] = shortage;
+  pressed_.at(shortage).is_recorded = true;
+  pressure_recorded_[shortage] = executor_.now();
+  std::string text = absl::StrCat("gpu=", slabs_.gpus()[static_cast<size_t>(gpu)].uuid);
+  if (tenant == TenantId{}) {
+    absl::StrAppend(&text, " bytes_asked=", queue_.waiting_bytes(gpu),
+                    " bytes_free=", slabs_.ledger().free_bytes(gpu));
+  } else {
+    absl::StrAppend(&text, " tenant=", tenants().name(tenant),
+                    " bytes_used=", slabs_.ledger().tenant_bytes(tenant, gpu),
+                    " bytes_quota=", tenants().terms(tenant).quotas.bytes_per_gpu);
+  }
+  journal_.record(Severity::kWarning, "memory_pressure", text);
+}
+
+void Broker::tell_pressure(const Group& group, Rank& rank) {
+  const bool is_pressed =
+      pressed_.count({rank.gpu, TenantId{}}) != 0 || pressed_.count({rank.gpu, group.tenant}) != 0;
+  rank.notice->set_condition(CCO_CONDITION_MEMORY_PRESSURE, is_pressed);
 }
 
 std::map<int64_t, uint64_t> Broker::bytes_by_pid(TenantId tenant, int gpu,

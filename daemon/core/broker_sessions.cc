@@ -267,6 +267,7 @@ void Broker::restore(BrokerState state) {
   }
   end_old_leases();
   restore_drains(std::move(state.drains));
+  serve_soon();
 }
 
 void Broker::give_up_if_away(SessionId id) {

@@ -235,7 +235,7 @@ void Broker::hand_over(Group& old, const std::vector<uint32_t>& survivors, Group
                   absl::StrCat("group=", number(old.id), " ranks=", old.size(),
                                " into=", number(group.id), " survivors=", group.size()));
   for (uint32_t rank = 0; rank < group.size(); ++rank) {
-    tell_pressure(group.ranks[rank]);
+    tell_pressure(group, group.ranks[rank]);
     Session& session = *sessions_.find(group.ranks[rank].session);
     desk_.forget({session.id, old.id, survivors[rank]});
     session.ranks.erase({old.id, survivors[rank]});

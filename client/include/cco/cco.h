@@ -306,9 +306,10 @@ typedef struct cco_window_options {
  *
  * With wait_for_memory_ms it waits where a GPU has too little free: first come those of tenants of
  * higher priority, then tenants take turns. Nobody behind it gets what it waits for, but for the
- * control regions of new groups, and leases. Meanwhile all ranks on that GPU see
- * CCO_CONDITION_MEMORY_PRESSURE (cco_group_get_conditions()). What a lease or a quota refuses, and
- * what the GPU could never hold, does not wait.
+ * control regions of new groups. Meanwhile all ranks on that GPU see
+ * CCO_CONDITION_MEMORY_PRESSURE (cco_group_get_conditions()), as they do before, when most of it or
+ * of their tenant's quota is taken. What a lease or a quota refuses, and what the GPU could never
+ * hold, does not wait.
  *
  * With keep_ms the window outlives its users, however they end: `keep_ms` long after every rank has
  * destroyed it, has left, or has died and its process has exited, a group of the same name, user

@@ -107,7 +107,7 @@ typedef struct cco_notice_page {
 /* What a rank may want to act upon before it has to: nothing of its own has failed yet. Of the
  * rank's own GPU; bits come and go. */
 #define CCO_CONDITION_DRAINING 0x1u        /* an operator takes the GPU out of service: leave */
-#define CCO_CONDITION_MEMORY_PRESSURE 0x2u /* somebody waits for memory there */
+#define CCO_CONDITION_MEMORY_PRESSURE 0x2u /* memory is short there */
 
 #define CCO_MAX_RANKS 1024u /* per group */
 

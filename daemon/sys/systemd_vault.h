@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "daemon/ports/fd_vault.h"
 #include "daemon/sys/vault_names.h"
@@ -12,7 +13,8 @@ namespace cco::memd {
 
 /// What put() sends waits in systemd's socket, and systemd reads that before it looks at the end of
 /// its sender. systemd answers nothing, so its limit (FileDescriptorStoreMax=) is kept here. It
-/// holds one open file once only, under the first of its names.
+/// holds one open file once only, under the first of its names: what it may have already is put as
+/// a message in a socket of its own, which is looked at and never taken out.
 class SystemdVault final : public FdVault {
  public:
   /// With what the store gave to this process. FAILED_PRECONDITION: systemd did not start it, or
@@ -27,8 +29,14 @@ class SystemdVault final : public FdVault {
  private:
   explicit SystemdVault(uint64_t limit) : names_(limit) {}
 
+  using FileId =
+      std::pair<uint64_t, uint64_t>;  // Device and inode: one, perhaps several open files.
+  static FileId file_id(BorrowedFd fd);
+  absl::Status put_once(const std::string& name, BorrowedFd fd);
+
   VaultNames names_;
   std::map<std::string, UniqueFd> kept_;
+  std::map<std::string, FileId> stored_;  // By name; those in sockets are not there.
 };
 
 }  // namespace cco::memd

@@ -13,7 +13,7 @@ namespace cco::test {
 class FakeSystemd {
  public:
   /// Listens on `path`, and stores up to `limit` descriptors; as systemd does, it drops what is
-  /// over that without a word.
+  /// over that, and an open file that it has, without a word.
   FakeSystemd(const std::string& path, size_t limit);
   ~FakeSystemd();
 

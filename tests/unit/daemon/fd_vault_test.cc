@@ -155,6 +155,32 @@ TEST_P(FdVault, RemovesOnceAndHarmlesslyAgain) {
   EXPECT_TRUE(is_same_file(kept.at("slab-1"), second));
 }
 
+// Goal    one open file may be there under several names, as memory that is registered twice is,
+// also
+//         when some of them were put by an earlier process; each is removed alone.
+TEST_P(FdVault, HoldsOneFileUnderSeveralNames) {
+  const UniqueFd file = make_memfd("a file");
+  auto actor = rig_->start();
+  ASSERT_EQ(actor->put("slab-1", file), absl::OkStatus());
+  ASSERT_EQ(actor->put("slab-2", file), absl::OkStatus());
+  std::vector<std::string> expected{"slab-1", "slab-2"};
+  for (int restart = 3; restart < 6; ++restart) {
+    actor->kill();
+    actor = rig_->start();
+    const Kept kept = take_over(*actor);
+    ASSERT_EQ(names(kept), expected);
+    for (const auto& [name, fd] : kept) EXPECT_EQ(read_text(fd), "a file") << name;
+    for (const auto& [name, fd] : kept) EXPECT_TRUE(is_same_file(fd, file)) << name;
+    ASSERT_EQ(actor->put(absl::StrCat("slab-", restart), kept.at("slab-2")), absl::OkStatus());
+    expected.push_back(absl::StrCat("slab-", restart));
+  }
+  ASSERT_EQ(actor->remove("slab-1"), absl::OkStatus());
+  ASSERT_EQ(actor->remove("slab-3"), absl::OkStatus());
+  actor->kill();
+  actor = rig_->start();
+  EXPECT_THAT(names(take_over(*actor)), ::testing::ElementsAre("slab-2", "slab-4", "slab-5"));
+}
+
 TEST_P(FdVault, HoldsAThousand) {
   constexpr int kCount = 1000;
   auto actor = rig_->start();
@@ -176,7 +202,6 @@ TEST_P(FdVault, SaysThatItIsFull) {
   auto actor = rig_->start();
   const UniqueFd fd = make_memfd("x");
   for (size_t i = 0; i < kLimit; ++i) {
-    // Each an open file of its own: systemd keeps the same one once.
     ASSERT_EQ(actor->put(absl::StrCat("slab-", i), make_memfd("x")), absl::OkStatus()) << i;
   }
   absl::Status full = actor->put("more", fd);

@@ -147,6 +147,7 @@ void Broker::keep_window(Group& group, const Window& window) {
   SlabSet& set = node.mapped();
   group.heap.unreserve(set.reserved_offset, set.reserved_bytes);
   changes_.groups.insert(group.id);
+  desk_.forget(group.id, set.ids);
   const bool is_whole = std::find(set.ids.begin(), set.ids.end(), SlabId{}) == set.ids.end();
   if (!is_whole || window.keep.count() == 0) {
     for (const SlabId id : set.ids) {

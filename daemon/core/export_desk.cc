@@ -1,5 +1,6 @@
 #include "daemon/core/export_desk.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -79,17 +80,26 @@ absl::StatusOr<UniqueFd> ExportDesk::claim_offer(SessionId session, const std::s
 }
 
 void ExportDesk::forget(SessionId session) {
-  erase_if([&](const Holder& holder) { return holder.session == session; });
+  erase_if([&](const Entry& entry) { return entry.holder.session == session; });
 }
 
 void ExportDesk::forget(const Holder& holder) {
-  erase_if([&](const Holder& other) { return other == holder; });
+  erase_if([&](const Entry& entry) { return entry.holder == holder; });
 }
 
-void ExportDesk::erase_if(absl::FunctionRef<bool(const Holder&)> is_void) {
+void ExportDesk::forget(GroupId group, const std::vector<SlabId>& slabs) {
+  erase_if([&](const Entry& entry) {
+    if (entry.holder.group != group) return false;
+    const auto* goods = std::get_if<Goods>(&entry.content);
+    const auto* slab = goods == nullptr ? nullptr : std::get_if<SlabId>(goods);
+    return slab != nullptr && std::find(slabs.begin(), slabs.end(), *slab) != slabs.end();
+  });
+}
+
+void ExportDesk::erase_if(absl::FunctionRef<bool(const Entry&)> is_void) {
   std::vector<std::string> found;
   for (const auto& [secret, entry] : entries_) {
-    if (is_void(entry.holder)) found.push_back(secret);
+    if (is_void(entry)) found.push_back(secret);
   }
   for (const std::string& secret : found) erase(secret);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
@@ -65,6 +66,8 @@ class ExportDesk {
   void forget(SessionId session);
   /// Voids the tickets that a rank or an attachment has: what it leaves it must not fetch any more.
   void forget(const Holder& holder);
+  /// The same for slabs that leave a group, whose ranks' tickets these are.
+  void forget(GroupId group, const std::vector<SlabId>& slabs);
   uint32_t count(SessionId session) const;
   Milliseconds lifetime() const { return lifetime_; }
 
@@ -78,7 +81,7 @@ class ExportDesk {
   absl::StatusOr<std::variant<Goods, UniqueFd>> take(SessionId session, const std::string& secret,
                                                      bool offer);
   void erase(const std::string& secret);
-  void erase_if(absl::FunctionRef<bool(const Holder&)> is_void);
+  void erase_if(absl::FunctionRef<bool(const Entry&)> is_void);
 
   Executor& executor_;
   const SlabTable& slabs_;

@@ -103,6 +103,7 @@ void add_process(Events* events, size_t program) {
   add("exits", &World::exit);
   add("uses its tickets", &World::use_tickets);
   add("tries what is another's", &World::trespass);
+  add("evicts what is kept", &World::evict);
 }
 
 void add_member(Events* events, size_t program, const World::Membership& as) {
@@ -117,19 +118,13 @@ void add_member(Events* events, size_t program, const World::Membership& as) {
   add("asks for the tickets of", &World::ask_tickets);
 }
 
-struct WindowSpec {
-  std::string name;
-  Placement placement;
-  uint64_t size_bytes;
-};
+using WindowSpec = World::WindowSpec;
 
 void add_window(Events* events, size_t program, const World::Membership& as,
                 const WindowSpec& window) {
   const std::string where = absl::StrCat(" ", window.name, " of ", as.group, ".", as.rank);
-  events->push_back({absl::StrCat("process ", program, " makes", where), [=](World& world) {
-                       return world.create(program, as, window.name, window.placement,
-                                           window.size_bytes);
-                     }});
+  events->push_back({absl::StrCat("process ", program, " makes", where),
+                     [=](World& world) { return world.create(program, as, window); }});
   events->push_back({absl::StrCat("process ", program, " destroys", where),
                      [=](World& world) { return world.destroy(program, as, window.name); }});
 }
@@ -156,7 +151,8 @@ Events all_events(const World::Options& world, const std::vector<WindowSpec>& wi
 }
 
 const WindowSpec kHeap{"w", Placement::kHeap, 40 * 1024}, kMore{"v", Placement::kHeap, 16 * 1024},
-    kControl{"c", Placement::kControl, 512}, kExternal{"x", Placement::kExternal, 4096};
+    kControl{"c", Placement::kControl, 512}, kExternal{"x", Placement::kExternal, 4096},
+    kKept{"k", Placement::kHeap, 4096, true};
 
 void explore(const World::Options& world, const std::vector<WindowSpec>& windows, size_t depth,
              const std::vector<std::string>& prologue = {}) {
@@ -189,6 +185,18 @@ TEST(BrokerExplorer, AGroupThatRunsAndAStranger) {
 TEST(BrokerExplorer, TwoTenantsOnOneGpu) {
   explore({.programs = {{1000, {{"g", 0, 1, 0}}}, {2000, {{"g", 0, 1, 0}}}}, .gpu_count = 1},
           {kHeap}, 10);
+}
+
+// A window that stays when all have gone, until it is found again, evicted, or its time is over.
+TEST(BrokerExplorer, OneProcessKeepsAWindow) {
+  explore({.programs = {{1000, {{"g", 0, 1, 0}}}}}, {kKept, kHeap}, 10);
+}
+
+TEST(BrokerExplorer, AGroupThatKeepsAWindow) { explore(kPair, {kKept}, 6, kPairRuns); }
+
+TEST(BrokerExplorer, TwoTenantsKeepWindows) {
+  explore({.programs = {{1000, {{"g", 0, 1, 0}}}, {2000, {{"g", 0, 1, 0}}}}, .gpu_count = 1},
+          {kKept}, 9);
 }
 
 TEST(BrokerExplorer, OneProcessIsTwoRanks) {

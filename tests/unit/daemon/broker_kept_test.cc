@@ -94,18 +94,25 @@ TEST_F(KeptTest, OutlivesLeavingAndDeath) {
   EXPECT_EQ(f.executor.timer_count(), 0u);
 }
 
-// Goal    in a group that runs, it is kept when every rank has destroyed it, and no sooner.
+// Goal    in a group that runs, it is kept when every rank has destroyed it, and no sooner; what
+//         tickets for it are left is void then, as another group may find it.
 TEST_F(KeptTest, EveryRankDestroysIt) {
   std::vector<SessionId> members;
   const GroupId group = f.form(2, &members);
   const WindowResult made = make(group, members);
   const std::vector<SlabId> slabs = slabs_of(group, made);
+  const auto tickets = f.broker.export_slab(f.session(members[0]), group, 0, made.slab_index);
+  ASSERT_TRUE(tickets.ok()) << tickets.status();
   ASSERT_TRUE(destroy(group, members, 0, made).ok());
   EXPECT_EQ(kept_count(), 0u);
   EXPECT_EQ(f.create(members[0], kept(group))->status().code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(destroy(group, members, 1, made).ok());
   EXPECT_EQ(kept_count(), 1u);
   EXPECT_EQ(f.broker.window_count(), 0u);
+  for (const auto& slab : tickets->slabs) {
+    EXPECT_EQ(f.broker.desk().redeem(members[0], slab.ticket).status().code(),
+              absl::StatusCode::kNotFound);
+  }
   const WindowResult found = make(group, members);
   EXPECT_TRUE(found.found);
   EXPECT_EQ(slabs_of(group, found), slabs);

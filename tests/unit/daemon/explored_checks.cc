@@ -101,6 +101,10 @@ std::string World::kept_text() const {
                     session.state == SessionState::kLost, " ranks ", session.ranks.size(), "\n");
   }
   for (const auto& [id, group] : daemon_->broker.groups()) absl::StrAppend(&text, text_of(*group));
+  for (const auto& [id, kept] : daemon_->broker.kept_windows().all()) {
+    absl::StrAppend(&text, "kept ", kept.name, " of ", kept.group, " of ", number(kept.tenant),
+                    " bytes ", kept.size_bytes, " at ", kept.offset, "\n");
+  }
   return text;
 }
 

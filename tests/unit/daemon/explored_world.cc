@@ -12,7 +12,7 @@
 namespace cco::memd {
 namespace {
 
-constexpr Milliseconds kLongerThanAnything{4'000'000};
+constexpr Milliseconds kLongerThanAnything{4'000'000}, kKeep{3'600'000};
 
 UniqueFd memory_file(const char* name) { return UniqueFd(::memfd_create(name, MFD_CLOEXEC)); }
 
@@ -200,19 +200,19 @@ bool World::barrier(size_t program, const Membership& as) {
   return true;
 }
 
-bool World::create(size_t program, const Membership& as, const std::string& window,
-                   Placement placement, uint64_t size_bytes) {
+bool World::create(size_t program, const Membership& as, const WindowSpec& window) {
   const Group* group = group_of(program, as);
   if (session(program) == nullptr || group == nullptr) return false;
   const std::string what =
-      absl::StrCat("window ", window, " of ", as.group, ".", as.rank, " by ", program);
+      absl::StrCat("window ", window.name, " of ", as.group, ".", as.rank, " by ", program);
   WindowRequest request;
   request.group = group->id;
   request.rank = as.rank;
-  request.name = window;
-  request.size_bytes = size_bytes;
-  request.placement = placement;
-  if (placement == Placement::kExternal) {
+  request.name = window.name;
+  request.size_bytes = window.size_bytes;
+  request.placement = window.placement;
+  if (window.is_kept) request.keep = kKeep;
+  if (window.placement == Placement::kExternal) {
     request.allocation_bytes = kUnitBytes;
     auto offer = daemon_->broker.desk().take_offer(session(program)->id, memory_file("external"));
     expect(offer.ok(), "an offer is refused");
@@ -223,6 +223,33 @@ bool World::create(size_t program, const Membership& as, const std::string& wind
   return true;
 }
 
+// A client unmaps a window of its own slabs when the last of its ranks has given it up.
+void World::unmap(size_t program, const Membership& as, const Window& window) {
+  Process& process = processes_[program];
+  const Group& group = *group_of(program, as);
+  const auto set = group.slabs.find(window.place.slab_index);
+  if (set == group.slabs.end() || !set->second.is_kept) return;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    const bool is_mine = rank != as.rank && group.ranks[rank].session == process.session;
+    if (is_mine && window.users[rank]) return;
+  }
+  for (const SlabId id : set->second.ids) {
+    const UniqueFd* fd = daemon_->broker.slabs().fd(id);
+    if (fd != nullptr) process.mapped.erase(inode_of(fd->get()));
+  }
+}
+
+bool World::evict(size_t program) {
+  if (session(program) == nullptr) return false;
+  for (const auto& [id, kept] : daemon_->broker.kept_windows().all()) {
+    const bool is_own = kept.tenant == session(program)->tenant;
+    const auto evicted = daemon_->broker.evict_kept(*session(program), id);
+    expect(evicted.ok() == is_own, "a kept window is evicted by another tenant, or not by its own");
+    if (is_own) return true;
+  }
+  return false;
+}
+
 bool World::destroy(size_t program, const Membership& as, const std::string& window) {
   const Group* group = group_of(program, as);
   if (session(program) == nullptr || group == nullptr) return false;
@@ -231,6 +258,7 @@ bool World::destroy(size_t program, const Membership& as, const std::string& win
     const absl::Status older = daemon_->broker.destroy_window(*session(program), group->id, as.rank,
                                                               id, found.generation - 1);
     expect(!older.ok(), "a window is destroyed by the handle of an older one");
+    unmap(program, as, found);
     daemon_->broker.destroy_window(*session(program), group->id, as.rank, id, found.generation)
         .IgnoreError();
     return true;

@@ -61,9 +61,15 @@ class World {
   bool leave(size_t program, const Membership& as);
   bool abort(size_t program, const Membership& as);
   bool barrier(size_t program, const Membership& as);
-  bool create(size_t program, const Membership& as, const std::string& window, Placement placement,
-              uint64_t size_bytes);
+  struct WindowSpec {
+    std::string name;
+    Placement placement;
+    uint64_t size_bytes;
+    bool is_kept = false;  // For less than pass_time() passes.
+  };
+  bool create(size_t program, const Membership& as, const WindowSpec& window);
   bool destroy(size_t program, const Membership& as, const std::string& window);
+  bool evict(size_t program);  // The first window that is kept for its tenant.
   bool ask_tickets(size_t program, const Membership& as);
   bool use_tickets(size_t program);  // Others try them before, in vain.
   bool trespass(size_t program);     // Tries what is not its own.
@@ -108,6 +114,7 @@ class World {
   Session* session(size_t program) const;
   Group* group_of(size_t program, const Membership& as) const;
   bool is_mapped(uint64_t inode) const;
+  void unmap(size_t program, const Membership& as, const Window& window);
   /// A reply that is awaited.
   template <typename Result>
   Reply<Result> awaited(const std::string& what);

@@ -1,8 +1,10 @@
-// The configuration's tenants: what is taken, and which contradictions are refused.
+// The configuration: tenants, which contradictions are refused, and shares.
 #include "daemon/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
 
 namespace cco::memd {
 namespace {
@@ -39,6 +41,20 @@ TEST(TenantsConfig, RoundTrip) {
   EXPECT_EQ(tenants.named()[1].quotas.groups, 0u) << "none";
   EXPECT_EQ(tenants.others().priority, 1u);
   EXPECT_EQ(tenants.others().quotas.groups, 2u);
+}
+
+// Goal    when memory is said to be short is a share, which 0 turns off.
+TEST(Config, MemoryPressureIsAShare) {
+  EXPECT_EQ(parse_config("", "test")->memory_pressure_percent, 90u);
+  for (const uint32_t percent : {0u, 100u}) {
+    const auto config = parse_config(absl::StrCat("memory_pressure_percent: ", percent), "test");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->memory_pressure_percent, percent);
+    EXPECT_EQ(parse_config(print_config(*config), "test")->memory_pressure_percent, percent);
+  }
+  EXPECT_NE(std::string(parse_config("memory_pressure_percent: 101", "test").status().message())
+                .find("memory_pressure_percent is 101; it takes 0 to 100"),
+            std::string::npos);
 }
 
 // Goal    without tenants every user is one, without quotas.

@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -195,6 +196,7 @@ def errors(folder):
     handle.barrier(channel=channels - 1)
     began = time.monotonic()
     refused(lambda: handle.wait_signal((RANK + 1) % SIZE, timeout_ms=300), "no signal within 300 ms")
+    check_others_run(lambda: handle.wait_signal((RANK + 1) % SIZE, timeout_ms=300))
     handle.put_signal((RANK + 1) % SIZE, channel=3)
     refused(lambda: handle.put_signal((RANK + 1) % SIZE, channel=3, timeout_ms=300), "has not been waited for")
     assert 0.6 <= time.monotonic() - began < 20
@@ -202,6 +204,23 @@ def errors(folder):
     handle.wait_signal((RANK - 1) % SIZE, channel=3)
     check_copies(handle, tensor, group)
     dist.destroy_process_group()
+
+
+def check_others_run(wait):
+    """Other threads of Python go on while one waits."""
+    over, turns = threading.Event(), []
+
+    def count():
+        while not over.wait(0.005):
+            turns.append(1)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    refused(wait, "no signal")
+    seen = len(turns)
+    over.set()
+    thread.join()
+    assert seen > 5, f"another thread had {seen} turns in 300 ms"
 
 
 def absent(folder):

@@ -22,6 +22,30 @@ inline std::atomic<bool>& is_exiting() {
   return flag;
 }
 
+/// Lets other Python threads run while this one waits, if it holds the interpreter: torch's
+/// bindings keep it. Found by name, since this is compiled without Python's headers.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() {
+    static const auto holds = find<int()>("PyGILState_Check");
+    static const auto save = find<void*()>("PyEval_SaveThread");
+    if (holds != nullptr && save != nullptr && holds() == 1) state_ = save();
+  }
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
+  ~WithoutInterpreter() {
+    static const auto restore = find<void(void*)>("PyEval_RestoreThread");
+    if (state_ != nullptr) restore(state_);
+  }
+
+ private:
+  template <typename Call>
+  static Call* find(const char* name) {
+    return reinterpret_cast<Call*>(::dlsym(RTLD_DEFAULT, name));
+  }
+  void* state_ = nullptr;
+};
+
 class Node {
  public:
   /// Attaches at the first call. Throws: no daemon, or its driver is not for this kind of tensor.

@@ -81,6 +81,7 @@ inline void turn_word(const PadUse& use, const Signal& signal, int peer, bool is
 }
 
 inline void run_on_host(const PadUse& use, const Signal& signal) {
+  const WithoutInterpreter others_run;
   for (const bool is_put : {true, false}) {
     const int wanted = is_put ? signal.put_to : signal.wait_for;
     for (int peer = 0; peer < use.group.size(); ++peer) {

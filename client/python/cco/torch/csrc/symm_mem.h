@@ -228,6 +228,7 @@ class Allocator : public c10d::symmetric_memory::SymmetricMemoryAllocator {
         return found->second;
       }
     }
+    const WithoutInterpreter others_run;
     auto link = std::make_shared<Link>(std::move(rendezvous), block);
     const std::lock_guard<std::mutex> lock(block->mutex);
     block->links[name] = link;

@@ -51,12 +51,12 @@ def poll_until(what, done):
 class Daemon:
     """One cco-memd with a folder of its own. `socket` is where it listens."""
 
-    def __init__(self, config="", devices=2, bytes_per_device=256 << 20):
+    def __init__(self, config="", devices=2, bytes_per_device=256 << 20, driver="host"):
         self.folder = Path(tempfile.mkdtemp(prefix="cco-py-"))
         self.socket = str(self.folder / "memd.sock")
         self._config = self.folder / "memd.textproto"
         self._config.write_text(
-            f'driver: "host"\nhost {{ device_count: {devices} bytes_per_device: {bytes_per_device} }}\n'
+            f'driver: "{driver}"\nhost {{ device_count: {devices} bytes_per_device: {bytes_per_device} }}\n'
             f'socket_path: "{self.socket}"\n{config}\n', encoding="utf-8")
         self.process = None
         try:

@@ -1,5 +1,6 @@
 """Compiles FlyDSL scripts for a GPU that is not there, and reads what came out."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -21,11 +22,23 @@ NEEDED = ("flydsl", "numpy", "torch")  # FlyDSL imports the other two and does n
 def missing():
     """What this machine lacks to compile with FlyDSL; empty if nothing."""
     lacks = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    return f"no Python package {', '.join(lacks)}" if lacks else "" if linker() else "no ld.lld"
+    if lacks:
+        return f"no Python package {', '.join(lacks)}"
+    return "" if linker() else "no ld.lld of LLVM 19 or later"
 
 
+@functools.cache
 def linker():
-    return shutil.which("ld.lld-22") or shutil.which("ld.lld")
+    """An ld.lld that knows FlyDSL's code objects, those of version 6; None if there is none."""
+    for name in ("ld.lld-22", "ld.lld-21", "ld.lld-20", "ld.lld-19", "ld.lld"):
+        path = shutil.which(name)
+        if path is not None:
+            told = subprocess.run([path, "--version"], capture_output=True, text=True, check=True,
+                                  timeout=PATIENCE_S).stdout
+            version = re.search(r"LLD (\d+)", told)
+            if version and int(version.group(1)) >= 19:
+                return path
+    return None
 
 
 @dataclass

@@ -200,6 +200,7 @@ def errors(folder):
     handle.put_signal((RANK + 1) % SIZE, channel=3)
     refused(lambda: handle.put_signal((RANK + 1) % SIZE, channel=3, timeout_ms=300), "has not been waited for")
     assert 0.6 <= time.monotonic() - began < 20
+    dist.barrier()  # Nobody waits for the first signal before the second has been refused.
     # Still of use after all that.
     handle.wait_signal((RANK - 1) % SIZE, channel=3)
     check_copies(handle, tensor, group)

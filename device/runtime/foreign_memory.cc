@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "client/base/status_macros.h"
 #include "device/runtime/dynamic_library.h"
 #include "device/runtime/fd_facts.h"
+#include "device/runtime/hip_dialect.h"
 #include "device/runtime/vmm_api.h"
 
 namespace cco {
@@ -87,6 +89,8 @@ absl::StatusOr<ForeignMemory> find_on_gpu(std::string_view driver, const void* p
                        (find_call<vmm::Result(void*, vmm::Handle, int, unsigned long long)>(
                            library, vendor.export_handle)));
 
+  std::unique_lock<std::mutex> turn;
+  if (driver == "hip") turn = std::unique_lock(hip_memory_mutex());
   const auto address = reinterpret_cast<vmm::Address>(pointer);
   vmm::Address base = 0;
   size_t bytes = 0;
@@ -113,7 +117,9 @@ absl::StatusOr<ForeignMemory> find_on_gpu(std::string_view driver, const void* p
                                           "in the environment before its first allocation",
                                           vendor.export_handle, result));
   }
-  return ForeignMemory{UniqueFd(fd), bytes, address - base};
+  UniqueFd own(fd);
+  ::fcntl(own.get(), F_SETFD, FD_CLOEXEC);
+  return ForeignMemory{std::move(own), bytes, address - base};
 }
 
 // ---- host ----

@@ -15,9 +15,6 @@ namespace {
 constexpr int kMoreTries = 5;
 constexpr uint32_t kUsualClockKhz = 100'000;
 
-// The races are between the process's threads, whichever driver object they use.
-std::mutex process_mutex;
-
 /// HIP's current device belongs to the thread: ours for the call, then the caller's again.
 class CurrentDevice final : public VmmScope {
  public:
@@ -61,6 +58,11 @@ void HipDialect::name_devices(const std::vector<GpuDevice>& devices) {
   for (const GpuDevice& device : devices) uuids_.push_back(device.uuid);
 }
 
+std::mutex& hip_memory_mutex() {
+  static std::mutex& mutex = *new std::mutex;  // Memory is still given back at exit.
+  return mutex;
+}
+
 std::string HipDialect::version() const {
   std::string text = absl::StrFormat(
       "HIP runtime %d.%d.%d (%s; ROCm 6.2 to 7.x are supported)", options_.version / 10'000'000,
@@ -76,7 +78,7 @@ std::string HipDialect::version() const {
 }
 
 vmm::Result HipDialect::run(int device, absl::FunctionRef<vmm::Result()> call) {
-  const std::lock_guard lock(process_mutex);
+  const std::lock_guard lock(hip_memory_mutex());
   return CurrentDevice(hip_, device).run(call);
 }
 

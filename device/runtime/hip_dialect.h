@@ -13,6 +13,10 @@
 
 namespace cco {
 
+/// Held around HIP's memory calls: it has races between the process's threads, whichever driver
+/// object they use.
+std::mutex& hip_memory_mutex();
+
 class HipDialect final : public VmmDialect {
  public:
   struct Options {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "client/base/status_macros.h"
+#include "device/runtime/foreign_memory.h"
 #include "tests/contract/contract_test.h"
 
 namespace cco {
@@ -141,14 +142,25 @@ TEST_F(HipDriver, NamesBothGpusThatCannotReachEachOther) {
 }
 
 // Goal    the runtime never sees memory calls of two threads at once, whichever driver they use.
-// Method  four threads, two drivers; the fake counts overlaps.
+// Method  four threads, two drivers, and one that looks for memory by its address; the fake counts
+//         overlaps.
 TEST_F(HipDriver, SerialisesMemoryCalls) {
   const auto one = open_hip_driver();
   const auto two = open_hip_driver();
   ASSERT_OK(one);
   ASSERT_OK(two);
+  const auto memory = (*one)->allocate(0, 2u << 20, MemoryKind::kData);
+  ASSERT_OK(memory);
+  const auto area = map_area(**one, 0, *memory);
+  ASSERT_OK(area);
   const uint32_t before = fake_hip_ledger().overlapping_calls;
   std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    const auto* address = reinterpret_cast<const void*>(area->mapping.address());
+    for (int round = 0; round < 200; ++round) {
+      EXPECT_TRUE(find_foreign_memory("hip", address, 16).ok());
+    }
+  });
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < 50; ++round) {

@@ -232,6 +232,7 @@ TEST_P(Memory, IsFoundByItsAddress) {
   const auto found = find_foreign_memory(gpu().name(), inside, size - offset);
   ASSERT_OK(found);
   EXPECT_EQ(found->offset, offset);
+  EXPECT_EQ(::fcntl(found->fd.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   EXPECT_EQ(found->allocation_bytes, size);
   const auto imported = gpu().import_fd(0, found->fd, found->allocation_bytes);
   ASSERT_OK(imported);

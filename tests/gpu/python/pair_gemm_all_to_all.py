@@ -7,7 +7,7 @@ Each rank multiplies A [M, 2048] by B [2048, 7168], bf16: the second matrix of a
 size 7168. Block r of the result's rows belongs to rank r, which gets it in its window [rank, M / ranks, 7168].
 
 fused   the GEMM's epilogue stores each tile into the window of the rank that it belongs to
-split   the same GEMM into memory of its own, then a copy of each block (torch, by copy engines or a kernel of its choice)
+split   the same GEMM into memory of its own, then a copy of each block (torch, by copy engines or a kernel)
 cublas  torch.matmul, then the same copies
 
 All end with the same barrier between ranks. A time is the slowest rank's, by events, the median of interleaved

@@ -33,7 +33,7 @@ def test_under_torchrun(daemon, script, arguments, text):
     torchrun = Path(sys.executable).with_name("torchrun")
     if not torchrun.exists():
         pytest.skip(f"no torch beside {sys.executable}")
-    told = launched([str(torchrun), "--nproc-per-node", "3"], script, arguments)
+    told = launched([str(torchrun), "--standalone", "--nproc-per-node", "3"], script, arguments)
     assert sum(text in line for line in told.splitlines()) == 3, told
     daemon.expect_nothing_left()
 

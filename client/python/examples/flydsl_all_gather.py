@@ -150,6 +150,9 @@ def main():
         if group.client.driver != "hip":
             print(f"this needs AMD GPUs, and the daemon's driver is {group.client.driver}")
             return 1
+        if group.lsa_size != group.size:
+            print(f"this gathers within a node, and {group.lsa_size} of {group.size} ranks are on it")
+            return 1
         os.environ.setdefault("FLYDSL_GPU_ARCH", group.client.gpu(group.device).arch.split(":")[0])
         return 0 if gather(group, stores) else 1
 

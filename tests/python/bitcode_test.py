@@ -64,6 +64,8 @@ def test_nothing_is_missing_and_no_gpu_is_named(text):
     assert {name for name in declared if not name.startswith("llvm.")} == set()
     assert "target-cpu" not in text and "target-features" not in text and "!llvm.module.flags" not in text
     assert re.search(r"^@.* = external", text, re.MULTILINE) is None
+    _, _, body = text.partition("\n")  # The first line is the disassembler's: the file's name.
+    assert str(BUILD) not in body and str(SOURCE) not in body
 
 
 # What must come of a function: names of isa_check's instructions, in this order.

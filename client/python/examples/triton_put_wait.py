@@ -52,8 +52,10 @@ def main():
     nbytes = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 20
     if nbytes <= 0 or nbytes % 4 != 0:
         sys.exit(f"{nbytes} bytes: it takes a positive multiple of 4")
+    # One context, as the kernels use: each is proven when the communicator is made, slowly where ranks share a GPU.
     with host.Group.from_env() as group, host.Window(group, "put_wait", 2 * nbytes) as window, host.Comm(
-            group, transports=host.TRANSPORT_GDA, gda_connection=host.GDA_CONNECT_FULL, gda_signal_count=1) as comm:
+            group, transports=host.TRANSPORT_GDA, gda_connection=host.GDA_CONNECT_FULL, gda_context_count=1,
+            gda_signal_count=1) as comm:
         if group.client.driver == "host":
             sys.exit("Triton kernels need a GPU, and the daemon's driver is host")
         torch.cuda.set_device(group.device)

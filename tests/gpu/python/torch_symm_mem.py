@@ -8,6 +8,7 @@ Method  pairs of processes, one pair for each part, against the daemon that CCO_
 
 import argparse
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -122,6 +123,7 @@ def store_for(dist, rank, folder):
 
 
 def begin(rank, folder):
+    faulthandler.enable()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     warnings.simplefilter("ignore", FutureWarning)
     return Rank(rank, folder)
@@ -165,7 +167,7 @@ def copy_from_device(host, address):
 
 
 def signals(me):
-    """put_signal and wait_signal one after the other; barrier; channels; in CUDA graphs"""
+    """put_signal and wait_signal one after the other; barrier; channels"""
     me.use_cco()
     torch = me.torch
     tensor, handle = me.made(1024)
@@ -184,6 +186,24 @@ def signals(me):
         handle.barrier(channel=turn % 3, timeout_ms=WAIT_MS)
         assert (tensor == 1000 + turn).all().item()
         handle.barrier(channel=3, timeout_ms=WAIT_MS)
+    me.settle()
+    assert not handle.get_signal_pad(me.rank, dtype=torch.int32).any().item()
+    for channel in (-1, handle.signal_pad_size // 4 // SIZE):
+        try:
+            handle.barrier(channel=channel)
+        except RuntimeError as error:
+            assert "channels 0 to" in str(error)
+        else:
+            raise AssertionError(f"channel {channel} was taken")
+    me.settle()
+    return 0
+
+
+def graphs(me):
+    """stores and barriers in a captured graph, replayed"""
+    me.use_cco()
+    torch = me.torch
+    tensor, handle = me.made(1024)
     graph, total = torch.cuda.CUDAGraph(), torch.zeros(1, dtype=torch.int64, device=me.device)
     with torch.cuda.graph(graph):
         handle.get_buffer(me.peer, (1024,), torch.int32).add_(1)
@@ -197,14 +217,11 @@ def signals(me):
     me.settle()
     assert total.item() == 1024 * sum(range(1, 11)), total.item()
     assert not handle.get_signal_pad(me.rank, dtype=torch.int32).any().item()
-    for channel in (-1, handle.signal_pad_size // 4 // SIZE):
-        try:
-            handle.barrier(channel=channel)
-        except RuntimeError as error:
-            assert "channels 0 to" in str(error)
-        else:
-            raise AssertionError(f"channel {channel} was taken")
     me.settle()
+    print("note: all replays were right", flush=True)
+    del graph
+    me.settle()
+    print("note: the graph has ended", flush=True)
     return 0
 
 
@@ -407,7 +424,7 @@ VARIABLES = {
     # torch refuses ranks that share a GPU unless it is told not to.
     "external_torch": {"TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1"},
 }
-PARTS = {part.__name__: part for part in (basics, signals, operations, late, lost, teardown, external_own,
+PARTS = {part.__name__: part for part in (basics, signals, graphs, operations, late, lost, teardown, external_own,
                                           external_torch, external_expandable)}
 
 if __name__ == "__main__":

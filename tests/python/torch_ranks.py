@@ -246,7 +246,7 @@ def teardown(folder):
     orders = ["tensor first", "handle first", "group first", "peer keeps", "never met"]
     for turn, order in enumerate(orders + orders):
         group = begin(folder, turn)
-        tensor = symm_mem.empty(20 << 20, dtype=torch.uint8, device="cpu")  # A chunk of its own.
+        tensor = symm_mem.empty(40 << 20, dtype=torch.uint8, device="cpu")  # A chunk of its own.
         small = symm_mem.empty(8, device="cpu")
         handle = symm_mem.rendezvous(small, group)
         if order != "never met":
@@ -292,7 +292,7 @@ def teardown(folder):
     # A child has only copies: its end changes nothing here.
     group = begin(folder, len(orders) * 2)
     global KEPT  # Dies with the process.
-    KEPT = [symm_mem.empty(100, device="cpu"), symm_mem.empty(30 << 20, dtype=torch.uint8, device="cpu")]
+    KEPT = [symm_mem.empty(100, device="cpu"), symm_mem.empty(40 << 20, dtype=torch.uint8, device="cpu")]
     KEPT.append(symm_mem.rendezvous(KEPT[0], group))
     KEPT.append(symm_mem.rendezvous(KEPT[1], group))
     child = os.fork()

@@ -16,6 +16,7 @@ namespace cco_torch {
   X(cco_status_name)               \
   X(cco_client_create)             \
   X(cco_client_get_info)           \
+  X(cco_client_get_gpu)            \
   X(cco_unique_id_create)          \
   X(cco_group_create)              \
   X(cco_group_destroy)             \

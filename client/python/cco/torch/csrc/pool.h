@@ -10,6 +10,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -32,8 +33,8 @@ class Rendezvous;  // rendezvous.h.
 class Window;      // group.h.
 
 inline constexpr uint64_t kAlignment = 256;
-inline constexpr uint64_t kGpuChunkBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kHostChunkBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kLargestChunkBytes = uint64_t{1} << 30;
 
 inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -191,8 +192,8 @@ class Pool {
 
  private:
   void place(c10::Device device, Block* block) {
-    const uint64_t chunk_bytes = device.is_cpu() ? kHostChunkBytes : kGpuChunkBytes;
-    const bool is_large = block->whole_bytes() > chunk_bytes / 4;
+    const uint64_t chunk_bytes = chunk_bytes_of(device);
+    const bool is_large = block->whole_bytes() > chunk_bytes / 2;
     const std::lock_guard<std::mutex> lock(current_mutex_);
     std::shared_ptr<Chunk>& current = current_[device];
     if (!is_large && current != nullptr) {
@@ -205,6 +206,15 @@ class Pool {
     block->address = block->chunk->take(block->whole_bytes());
     chunks_.push_back(block->chunk);
     if (!is_large) current = block->chunk;
+  }
+
+  // A small part of what the GPU has: 1 GiB on one of 128 GiB or more.
+  static uint64_t chunk_bytes_of(c10::Device device) {
+    if (device.is_cpu()) return kHostChunkBytes;
+    auto info = options_of<cco_gpu_info>();
+    check(api().cco_client_get_gpu(Node::get(device.type()).client(), device.index(), &info),
+          "asking for the memory of " + device.str());
+    return std::min(kLargestChunkBytes, round_up(info.total_bytes / 128, kHostChunkBytes));
   }
 
   std::mutex mutex_;  // Never held while a chunk is made or ends.

@@ -21,7 +21,8 @@ using kernels::ProofWords;
 enum Part : uint32_t { kSdmaPart, kGdaPart, kPartCount };
 enum Verdict : uint64_t { kNotTold, kSound, kFaulty };
 
-// What a GPU takes less than a millisecond for. Host threads share cores with all other ranks'.
+// For each queue of a peer: what a GPU takes less than a millisecond for, if it does nothing else.
+// Host threads share cores with all other ranks'.
 constexpr uint64_t kGpuBudgetNs = 100'000'000;
 constexpr uint64_t kHostBudgetNs = 10'000'000'000;
 

@@ -115,12 +115,15 @@ CCO_DEVICE uint64_t prove_queue(const Sdma& sdma, const DeviceComm& comm, const 
 
 }  // namespace
 
+// The budget is for each queue of each peer: processes that share a GPU get it in turns of
+// milliseconds, and every operation of a queue may wait for one. A peer costs it once at most.
+
 CCO_KERNEL void prove_sdma(DeviceComm comm, ProofWords words, uint64_t budget_ns) {
-  const Deadline deadline = Deadline::after(comm, budget_ns);
   const Sdma sdma(comm);
   for (uint32_t peer = 0; peer < comm.lsa_size; ++peer) {
     uint64_t result = 0;
     for (uint32_t queue = 0; queue < sdma.queue_count() && result == 0; ++queue) {
+      const Deadline deadline = Deadline::after(comm, budget_ns);
       result = prove_queue(sdma, comm, words, peer, queue, deadline);
     }
     *own_word(comm, words.result(world_rank(comm, peer))) = result;
@@ -128,12 +131,12 @@ CCO_KERNEL void prove_sdma(DeviceComm comm, ProofWords words, uint64_t budget_ns
 }
 
 CCO_KERNEL void prove_gda(DeviceComm comm, ProofWords words, uint64_t budget_ns) {
-  const Deadline deadline = Deadline::after(comm, budget_ns);
   for (uint32_t peer = 0; peer < comm.world_size; ++peer) {
     uint64_t result = 0;
     for (uint32_t context = 0; result == 0; ++context) {
       const Gda gda(comm, context);
       if (gda.device() == nullptr || context == gda.device()->context_count) break;
+      const Deadline deadline = Deadline::after(comm, budget_ns);
       if (gda.connected(peer)) result = prove_context(gda, words, peer, deadline);
     }
     *own_word(comm, words.result(peer)) = result;

@@ -37,6 +37,19 @@ def test_the_extension_is_built_once_and_found(tmp_path):
     assert seen.returncode == 0 and not seen.stderr, seen.stderr
 
 
+def test_the_extension_has_no_copy_of_the_cpp_library(tmp_path):
+    """Whatever the compiler links by itself. With a copy, an error with a number in its text ended the process."""
+    needed = subprocess.run(["readelf", "-d", build().stdout.strip()], capture_output=True, text=True, timeout=60,
+                            check=True).stdout
+    assert "[libstdc++.so.6]" in needed, needed
+    compiler, seen = tmp_path / "compiler", tmp_path / "seen"
+    compiler.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\nexit 1\n', encoding="utf-8")
+    compiler.chmod(0o755)
+    assert build(XDG_CACHE_HOME=str(tmp_path), CXX=str(compiler)).returncode == 1
+    libraries = [line for line in seen.read_text(encoding="utf-8").splitlines() if "libstdc++" in line]
+    assert libraries and all(os.path.isfile(path) for path in libraries), libraries
+
+
 def import_it(**variables):
     return subprocess.run([sys.executable, "-c", "import cco.torch"], env=child_environment(**variables),
                           capture_output=True, text=True, timeout=120, check=False)

@@ -66,6 +66,14 @@ def _flags() -> list[str]:
     ]
 
 
+def _standard_library() -> list[str]:
+    """The C++ library that torch has loaded. Some compilers find only its archive: locales of a second copy inside the
+    extension are not those of the first, and a number in an error's text would end the process."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        loaded = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libstdc++.so." in line}
+    return sorted(path for path in loaded if os.path.isfile(path))[:1]
+
+
 def _command(compiler: str, output: Path) -> list[str]:
     root = Path(torch.__file__).resolve().parent
     headers = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include"]
@@ -75,7 +83,7 @@ def _command(compiler: str, output: Path) -> list[str]:
         *(f"-isystem{folder}" for folder in headers),
         *(f"-I{folder}" for folder in _include_folders()),
         str(_SOURCES / "backend.cc"),
-        *("-o", str(output), f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10", "-ldl"),
+        *("-o", str(output), f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10", "-ldl", *_standard_library()),
     ]
 
 

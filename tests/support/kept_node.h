@@ -50,11 +50,7 @@ class KeptNodeTest : public NodeTest {
     start_kept();
   }
   void TearDown() override {
-    EXPECT_TRUE(watch->becomes([this](NodeLedger ledger) {
-      const bool leaks = ledger.open_fds > before.open_fds;
-      ledger.open_fds = before.open_fds;  // What is adopted needs fewer.
-      return !leaks && ledger == before;
-    })) << daemon->log();
+    EXPECT_TRUE(watch->settles_at(before)) << daemon->log();
     watch.reset();
     EXPECT_EQ(daemon->stop(), 0) << daemon->log();
     expect_no_keeper();

@@ -51,7 +51,8 @@ class NodeWatch {
   /// "barrier #7: …", of all groups, as `ccoctl groups` shows them.
   std::vector<std::string> pending();
 
-  /// Looks until the ledger is `expected`, or satisfies `done`.
+  /// Looks until the ledger is `expected`, or satisfies `done`. Fewer descriptors are as good: some
+  /// that were counted may have been a connection's on its way in or out.
   ::testing::AssertionResult settles_at(const NodeLedger& expected);
   template <typename Done>
   ::testing::AssertionResult becomes(Done done) {

@@ -99,7 +99,7 @@ class Condition(enum.IntFlag):
     """What the daemon would have this rank act upon before it has to; of its GPU."""
 
     DRAINING = _abi.CONDITION_DRAINING  #: An operator takes the GPU out of service: leave.
-    MEMORY_PRESSURE = _abi.CONDITION_MEMORY_PRESSURE  #: Somebody waits for memory there.
+    MEMORY_PRESSURE = _abi.CONDITION_MEMORY_PRESSURE  #: Memory is short there.
 
 
 class Group(Owner):

@@ -75,10 +75,10 @@ std::map<int, MemdService::RpcConnection>::iterator MemdService::find_connection
 FairQueue::Source MemdService::arrive(const grpc::CallbackServerContext& context,
                                       grpc::ServerUnaryReactor* reactor) {
   const auto connection = find_connection(context);
-  if (connection == connections_.end()) return 0;
+  if (connection == connections_.end()) return {};
   static_cast<Call*>(reactor)->count_in(connection->second.open_calls);
   hang_up_if_unread(connection->first, connection->second);
-  return static_cast<FairQueue::Source>(connection->first);
+  return {uint64_t{connection->second.who.uid} + 1, connection->second.number};
 }
 
 void MemdService::in_turn(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,

@@ -30,7 +30,9 @@ class MemdService : public v1::MemdService::CallbackService {
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
   /// gRPC gets it.
-  void connected(int fd, const Identity& who) { connections_[fd] = {who, inode_of(fd)}; }
+  void connected(int fd, const Identity& who) {
+    connections_[fd] = {who, inode_of(fd), ++last_connection_};
+  }
   /// Whether a session's call has come on the connection that was last given that descriptor.
   bool has_called(int fd) const { return connections_.at(fd).has_called; }
 
@@ -113,7 +115,7 @@ class MemdService : public v1::MemdService::CallbackService {
   virtual grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext*) {
     return new Call(executor_);
   }
-  /// Where it comes from, on the core's thread; 0: from no connection that is known.
+  /// Where it comes from, on the core's thread; zeros: from no connection that is known.
   virtual FairQueue::Source arrive(const grpc::CallbackServerContext& context,
                                    grpc::ServerUnaryReactor* reactor);
   /// Whose call it is. UNAUTHENTICATED: nobody's who may make any.
@@ -146,6 +148,7 @@ class MemdService : public v1::MemdService::CallbackService {
   struct RpcConnection {
     Identity who;
     uint64_t inode = 0;
+    uint64_t number = 0;  // Descriptors are reused while calls of earlier ones still wait.
     bool has_called = false;
     std::shared_ptr<uint32_t> open_calls = std::make_shared<uint32_t>(0);  // With its calls.
   };
@@ -155,6 +158,7 @@ class MemdService : public v1::MemdService::CallbackService {
       const grpc::CallbackServerContext& context);
 
   std::map<int, RpcConnection> connections_;
+  uint64_t last_connection_ = 0;
 };
 
 }  // namespace cco::memd

@@ -87,7 +87,7 @@ class Service final : public MemdService {
     return context->DefaultReactor();  // Bound to a test's.
   }
   FairQueue::Source arrive(const grpc::CallbackServerContext&, grpc::ServerUnaryReactor*) override {
-    return 0;
+    return {};
   }
   absl::StatusOr<Session*> caller(const grpc::CallbackServerContext&) override {
     return broker_.authenticate(token_, who_);

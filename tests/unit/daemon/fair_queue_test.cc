@@ -16,14 +16,16 @@ using ::testing::ElementsAre;
 
 class FairQueueTest : public ::testing::Test {
  protected:
-  void add(FairQueue::Source source, int count = 1) {
+  /// Of one owner.
+  void add(uint64_t connection, int count = 1) { add({1, connection}, count); }
+  void add(const FairQueue::Source& source, int count) {
     for (int i = 0; i < count; ++i) {
-      queue.add(source, [this, source] { done.push_back(source); });
+      queue.add(source, [this, source] { done.push_back(10 * source.owner + source.connection); });
     }
   }
   ManualExecutor executor;
   FairQueue queue{executor};
-  std::vector<FairQueue::Source> done;
+  std::vector<uint64_t> done;  // 10 * owner + connection.
 };
 
 // Goal    each source has its turn, whoever came first and with how much, and what one source asks
@@ -32,14 +34,22 @@ TEST_F(FairQueueTest, SourcesTakeTurns) {
   add(7, 4);
   add(3, 2);
   add(5);
-  EXPECT_EQ(queue.waiting(7), 4u);
+  EXPECT_EQ(queue.waiting({1, 7}), 4u);
   executor.run_posted();
-  EXPECT_THAT(done, ElementsAre(3, 5, 7, 3, 7, 7, 7));
-  EXPECT_EQ(queue.waiting(7), 0u);
+  EXPECT_THAT(done, ElementsAre(13, 15, 17, 13, 17, 17, 17));
+  EXPECT_EQ(queue.waiting({1, 7}), 0u);
   std::string order;
-  for (const char* text : {"a", "b", "c"}) queue.add(1, [&, text] { order += text; });
+  for (const char* text : {"a", "b", "c"}) queue.add({1, 1}, [&, text] { order += text; });
   executor.run_posted();
   EXPECT_EQ(order, "abc");
+}
+
+// Goal    a user with many connections holds up another no more than one with one.
+TEST_F(FairQueueTest, OwnersTakeTurns) {
+  for (uint64_t connection = 1; connection <= 4; ++connection) add({1, connection}, 2);
+  add({2, 9}, 2);
+  executor.run_posted();
+  EXPECT_THAT(done, ElementsAre(11, 29, 12, 29, 13, 14, 11, 12, 13, 14));
 }
 
 // Goal    a flood leaves the executor to others after a while, and who comes meanwhile is next.
@@ -49,7 +59,7 @@ TEST_F(FairQueueTest, AFloodIsCutUp) {
   executor.post([&] {  // Behind the first part.
     before_timer = done.size();
     add(2);
-    queue.add(2, [&] { before_other = done.size(); });
+    queue.add({1, 2}, [&] { before_other = done.size(); });
   });
   executor.run_posted();
   EXPECT_EQ(before_timer, FairQueue::kAtOnce);
@@ -59,12 +69,12 @@ TEST_F(FairQueueTest, AFloodIsCutUp) {
 
 // Goal    what is added while something runs is done, too.
 TEST_F(FairQueueTest, GrowsAsItRuns) {
-  queue.add(1, [&] {
+  queue.add({1, 1}, [&] {
     add(1);
     add(2);
   });
   executor.run_posted();
-  EXPECT_THAT(done, ElementsAre(2, 1));
+  EXPECT_THAT(done, ElementsAre(12, 11));
 }
 
 }  // namespace

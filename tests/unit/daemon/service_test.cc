@@ -25,7 +25,7 @@ class Service final : public MemdService {
       : MemdService(broker, executor, outbox, {"0", "host", "0", executor.now()}),
         broker_(broker) {}
   SessionId session{};
-  FairQueue::Source source = 0;
+  FairQueue::Source source;
 
  private:
   grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext* context) override {
@@ -178,10 +178,10 @@ TEST_F(ServiceTest, AFloodIsRefused) {
   constexpr size_t kMore = 44;
   const size_t limit = broker.options().limits.calls_per_session;
   std::vector<std::shared_ptr<Call>> flood;
-  service.source = 1;
+  service.source = {1, 1};
   for (size_t i = 0; i < limit + kMore; ++i) flood.push_back(begin(&MemdService::GetNode));
   executor.run_posted();
-  service.source = 2;
+  service.source = {1, 2};
   const auto other = call(&MemdService::GetNode);
   end_round();
   size_t refused = 0;

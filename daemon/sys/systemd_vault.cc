@@ -54,8 +54,9 @@ bool is_socket(BorrowedFd fd) {
   return ::fstat(fd.get(), &info) == 0 && S_ISSOCK(info.st_mode);
 }
 
-// What the message holds, once more. Nothing: none, or this process is at its limit.
-UniqueFd unpack(BorrowedFd carrier) {
+// What the message holds, once more. Nothing: it is no socket of ours. An error: this process is at
+// its limit.
+absl::StatusOr<UniqueFd> unpack(BorrowedFd carrier) {
   char name[1];
   iovec part{name, sizeof name};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -69,6 +70,11 @@ UniqueFd unpack(BorrowedFd carrier) {
     got = ::recvmsg(carrier.get(), &message, MSG_PEEK | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   const cmsghdr* rights = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (got >= 0 && (message.msg_flags & MSG_CTRUNC) != 0) {
+    return absl::ResourceExhaustedError(
+        "a descriptor of systemd's store cannot be taken out of the socket that holds it, and its "
+        "memory would be lost: raise LimitNOFILE of the unit");
+  }
   if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return UniqueFd();
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
@@ -96,9 +102,11 @@ absl::StatusOr<std::unique_ptr<SystemdVault>> SystemdVault::open(
     if (!is_socket(fd)) {
       vault->stored_[name] = file_id(fd);
       vault->kept_[name] = std::move(fd);
-    } else if (UniqueFd packed = unpack(fd)) {
-      vault->kept_[name] = std::move(packed);
+      continue;
     }
+    CCO_ASSIGN_OR_RETURN(UniqueFd packed, unpack(fd));
+    fd.reset();  // Or each would take two.
+    if (packed) vault->kept_[name] = std::move(packed);
   }
   return vault;
 }

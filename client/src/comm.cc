@@ -28,10 +28,13 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::create(std::shared_ptr<Group> group,
   if (made.ok()) {
     // The words of every rank are zero before any rank uses them; arm() begins with that, too.
     const bool has_transports = options.sdma.has_value() || options.gda.has_value();
-    made = has_transports ? comm->arm(options, layout, turn, deadline)
-                          : group->barrier_in_turn(turn, deadline.left());
+    if (has_transports) {
+      made = comm->arm(options, layout, turn, deadline);
+    } else {
+      made = comm->write_descriptor(layout);
+      if (made.ok()) made = group->barrier_in_turn(turn, deadline.left());
+    }
   }
-  if (made.ok()) made = comm->write_descriptor(layout);
   if (made.ok()) return comm;
   comm->give_up();
   return made;
@@ -85,6 +88,8 @@ absl::Status Comm::arm(const CommOptions& options, const CommLayout& layout, con
   CCO_RETURN_IF_ERROR(group.barrier_in_turn(turn, deadline.left()));
   CCO_RETURN_IF_ERROR(verdict);
   CCO_RETURN_IF_ERROR(transports_->clear());
+  // Before the last barrier: who fails here leaves nobody with a communicator that has no peer.
+  CCO_RETURN_IF_ERROR(write_descriptor(layout));
   return group.barrier_in_turn(turn, deadline.left());
 }
 

@@ -179,8 +179,8 @@ CCO_API cco_status cco_environment_get(cco_environment* environment);
 /* Rank, size and, if neither name nor unique_id is given, the name come from cco_environment_get()
  * with CCO_RANK_FROM_ENVIRONMENT. With CCO_DEVICE_BY_LOCAL_RANK the device is the local rank, or
  * the rank without a launcher, modulo the number of devices. With CCO_DEVICE_CURRENT it is the one
- * that the calling thread has made current by CUDA or HIP; where none is, as always on host, that
- * by local rank. */
+ * that is current for the calling thread: with HIP device 0 until it sets another, with CUDA that
+ * of its context; without a context, as always on host, that by local rank. */
 typedef struct cco_group_options {
   uint32_t struct_size;           /* sizeof(cco_group_options) of the caller */
   uint32_t rank;                  /* or CCO_RANK_FROM_ENVIRONMENT */

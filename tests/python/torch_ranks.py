@@ -24,15 +24,20 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 torch.set_num_threads(1)
 
 
-def begin(folder, turn=0, seconds=60):
-    """The default process group, anew for each `turn`."""
+def meet(folder, turn=0, seconds=60):
+    """A store of all ranks, another for each `turn`."""
     meeting = dist.FileStore(f"{folder}/port{turn}", SIZE)
     if RANK == 0:
         store = dist.TCPStore("127.0.0.1", 0, SIZE, True, timedelta(seconds=seconds), wait_for_workers=False)
         meeting.set("port", str(store.port))
     else:
         store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), SIZE, False, timedelta(seconds=seconds))
-    dist.init_process_group("gloo", store=store, rank=RANK, world_size=SIZE)
+    return store
+
+
+def begin(folder, turn=0, seconds=60):
+    """The default process group, anew for each `turn`."""
+    dist.init_process_group("gloo", store=meet(folder, turn, seconds), rank=RANK, world_size=SIZE)
     return dist.group.WORLD
 
 
@@ -107,6 +112,8 @@ def basics(folder):
     # In cco's own words: the same bytes lie in a window at one offset.
     place = cco.torch.window(tensor, group)
     assert place.size_bytes == tensor.nbytes
+    view = cco.torch.window(tensor[10:20], group)
+    assert (view.offset, view.size_bytes) == (place.offset + 40, tensor.nbytes - 40)
     tensor.fill_(RANK + 7)
     handle.barrier()
     address = ctypes.c_void_p()
@@ -178,6 +185,20 @@ def histories(folder):
     for tensor, handle in live:
         check_copies(handle, tensor, group)
     dist.destroy_process_group()
+
+
+def lives(folder):
+    """Process groups one after the other on one store: none reads what the one before has left there."""
+    store = meet(folder)
+    kept = []
+    for count in (1, 3, 2, 4):
+        dist.init_process_group("gloo", store=store, rank=RANK, world_size=SIZE)
+        for turn in range(count):
+            kept.append(symm_mem.empty(64 * (turn + count) * (RANK + 1), device="cpu"))  # Elsewhere on each rank.
+            tensor = symm_mem.empty(100 + turn, dtype=torch.int32, device="cpu")
+            check_copies(symm_mem.rendezvous(tensor, dist.group.WORLD), tensor, dist.group.WORLD)
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def errors(folder):

@@ -25,8 +25,11 @@ def extension():
     assert made.returncode == 0, made.stderr
 
 
-@pytest.mark.parametrize("scenario, count", [("basics", 3), ("groups", 3), ("histories", 3), ("errors", 2),
-                                             ("absent", 2), ("teardown", 2), ("external", 2), ("mori", 2)])
+SCENARIOS = {"basics": 3, "groups": 3, "histories": 3, "lives": 2, "errors": 2, "absent": 2, "teardown": 2,
+             "external": 2, "mori": 2}
+
+
+@pytest.mark.parametrize("scenario, count", SCENARIOS.items())
 def test_ranks(daemon, processes, tmp_path, scenario, count):
     processes(count, RANKS, scenario, tmp_path, PATIENCE_S=str(PATIENCE_S * 0.8))
     daemon.expect_nothing_left()

@@ -6,6 +6,7 @@ The structs are this module's until the consumer calls their deleter, which give
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32
 from ctypes import c_uint64, c_void_p
@@ -52,6 +53,14 @@ class _ManagedVersioned(Structure):
 _live: dict[int, tuple[Any, Any, Callable[[], None]]] = {}
 _lock = threading.Lock()
 _armed = True
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # Another thread of the parent may have held it.
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _delete(address: int | None) -> None:

@@ -407,9 +407,9 @@ class Communicator:
         """This rank's part of a collective call; raises on every rank if one rank's part does."""
         try:
             result = prepare()
-        except Error as error:
+        except Exception as error:
             try:
-                group.agree(error.reason, _TIMEOUT_MS)
+                group.agree(str(getattr(error, "reason", error)) or repr(error), _TIMEOUT_MS)
             except Error:
                 pass  # The others hear of it; here it is the rank's own error that counts.
             raise

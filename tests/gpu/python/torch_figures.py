@@ -112,7 +112,7 @@ def main():
                     for size, ratio in goal.items()))
     if asked.json:
         Path(asked.json).write_text(json.dumps({"figures": found, "ratios": ratios}, indent=1), encoding="utf-8")
-    return 0
+    return 0 if all(ratio <= 0.5 for ratio in goal.values()) else 1
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,7 @@ def main():
     if torch.cuda.device_count() < 2:
         print(f"skipped: takes two GPUs, and there are {torch.cuda.device_count()}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="cco-upstream-") as folder:
         (Path(folder) / "sitecustomize.py").write_text(SITE, encoding="utf-8")
         path = os.pathsep.join([folder, str(asked.file.resolve().parent), os.environ.get("PYTHONPATH", "")])
@@ -82,6 +84,8 @@ def run_all(asked, environment):
         outcome, text = run_one(name, environment)
         results[name] = {"outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
         print(f"{outcome:8} {name} ({results[name]['seconds']} s)", flush=True)
+        if asked.json:  # After each, as time may run out.
+            Path(asked.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
         if outcome == "failed":
             print("".join(f"         {line}\n" for line in text.splitlines()[-40:]), end="", flush=True)
     return results
@@ -106,12 +110,22 @@ def run_one(name, environment):
         try:
             text = child.communicate(timeout=TEST_S)[0]
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)  # The ranks are its children, in its session.
+            end_session(child)
             text = f"{child.communicate()[0]}\nnot ended after {TEST_S} s"
             return "failed", text
+        finally:
+            end_session(child)  # Also when this process is asked to end.
     if child.returncode != 0:
         return "failed", text
     return ("skipped" if "skipped=1" in text or "... skipped" in text else "passed"), text
+
+
+def end_session(child):
+    """The ranks are its children, in its session, and may outlive it."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 if __name__ == "__main__":

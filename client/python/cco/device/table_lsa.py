@@ -211,7 +211,7 @@ LSA: tuple[Operation, ...] = (
     operation(
         "cco_lsa_get_value",
         "u64(u64 dev_comm, int peer, u64 src_win, u64 src_off)",
-        "load_relaxed_system()",
+        "peer_ptr()",
         "Loads one value from an LSA peer's copy.",
         axes=(width_axis("value"),),
         face="Lsa.get_value",

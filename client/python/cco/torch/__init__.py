@@ -53,8 +53,8 @@ class TensorWindow(NamedTuple):
 
     handle: int  # cco_window*
     device_ptr: int  # Of the window's descriptor, for kernels: `cco_window_device*`, MORI's ccoWindow_t.
-    offset: int  # In bytes: of the tensor's memory in the window, the same on every rank.
-    size_bytes: int  # Of the tensor's memory.
+    offset: int  # In bytes: of the tensor in the window, the same on every rank whose view of it is the same.
+    size_bytes: int  # Of the memory from there on.
     group: int  # cco_group*
     comm: int  # cco_comm*
     comm_ptr: int  # Of the device communicator, for kernels: `cco_device_comm*`.
@@ -136,7 +136,7 @@ def window(tensor: torch.Tensor, group: Any = None) -> TensorWindow:
     RuntimeError: it has not.
     """
     found = _Window()
-    address = ctypes.c_void_p(tensor.untyped_storage().data_ptr())
+    address = ctypes.c_void_p(tensor.data_ptr())
     with _lock:
         extension = _loaded()
     _check(extension.cco_torch_find(address, _group_name(group).encode(), ctypes.byref(found)))
@@ -215,7 +215,7 @@ def register(group: cco.Group, tensor: torch.Tensor, name: str | None = None, *,
         memory = cco.Memory.at(group.client, tensor.data_ptr(), tensor.nbytes, device=group.device)
     except cco.InvalidArgument as error:
         failure = cco.InvalidArgument(error.code, f"{error.reason}. {_HINT}", error.rank)
-    except (cco.Error, ValueError) as error:
+    except Exception as error:  # Whatever it is: raised below, once the others know.
         failure = error
     try:
         # Before a call that needs all: a rank that cannot must not leave the others waiting.

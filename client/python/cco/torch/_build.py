@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -42,13 +43,14 @@ def _torch_release() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _compiler() -> str:
+def _compiler() -> list[str]:
+    """With its first options, as in CXX="ccache g++"."""
     named = os.environ.get("CXX")
     candidates = [named] if named else ["g++", "clang++", "c++"]
     for candidate in candidates:
-        found = shutil.which(candidate)
-        if found is not None:
-            return found
+        words = shlex.split(candidate)
+        if words and shutil.which(words[0]) is not None:
+            return words
     raise BuildError(
         f"cco.torch needs a C++ compiler once for torch {torch.__version__}, and finds none of "
         f"{', '.join(candidates)}. "
@@ -74,11 +76,11 @@ def _standard_library() -> list[str]:
     return sorted(path for path in loaded if os.path.isfile(path))[:1]
 
 
-def _command(compiler: str, output: Path) -> list[str]:
+def _command(compiler: list[str], output: Path) -> list[str]:
     root = Path(torch.__file__).resolve().parent
     headers = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include"]
     return [
-        compiler,
+        *compiler,
         *_flags(),
         *(f"-isystem{folder}" for folder in headers),
         *(f"-I{folder}" for folder in _include_folders()),

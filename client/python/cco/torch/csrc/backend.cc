@@ -82,10 +82,14 @@ const char* cco_torch_find(const void* address, const char* group_name, CcoTorch
     const cco_device_comm* comm = nullptr;
     check(api().cco_comm_get_device_pointer(link->group().comm(), &comm),
           "asking for a communicator");
+    const cco_torch::Group& group = link->group();
+    const auto inside = static_cast<uint64_t>(
+        static_cast<const char*>(address) -
+        static_cast<char*>(link->buffers()[static_cast<size_t>(group.rank())]));
     *found = {reinterpret_cast<uint64_t>(link->window()),
               reinterpret_cast<uint64_t>(device),
-              link->window_offset(),
-              link->size_bytes(),
+              link->window_offset() + inside,
+              link->size_bytes() - inside,
               reinterpret_cast<uint64_t>(link->group().handle()),
               reinterpret_cast<uint64_t>(link->group().comm()),
               reinterpret_cast<uint64_t>(comm)};

@@ -86,9 +86,10 @@ class Rendezvous {
     return record;
   }
 
-  std::string key_for(uint64_t turn, int rank) const {
-    return "cco/" + std::to_string(turn) + "/" + std::to_string(rank);
+  std::string key_for(uint64_t turn, const std::string& what) const {
+    return "cco/" + name_ + "/" + std::to_string(turn) + "/" + what;
   }
+  std::string key_for(uint64_t turn, int rank) const { return key_for(turn, std::to_string(rank)); }
 
   // Counted within the group, so that what ranks do in other groups does not matter.
   std::vector<Record> exchange(const Record& own) {
@@ -117,8 +118,13 @@ class Rendezvous {
       TORCH_CHECK(false, "cco.torch: rendezvous ", turn, " of group ", name_, ", rank ", rank_,
                   " of ", size_, ": ", missing(*store, keys), error.what());
     }
-    // Whoever sees all of this turn knows that everybody has read the one before.
-    if (turn > 0) store->deleteKey(key_for(turn - 1, rank_));
+    // A store outlives process groups: the next of this name begins at turn 0 again, and must not
+    // find anything. The last to have read all takes it away.
+    const std::string readers = key_for(turn, "readers");
+    if (store->add(readers, 1) == size_) {
+      keys.push_back(readers);
+      for (const std::string& key : keys) store->deleteKey(key);
+    }
     return records;
   }
 

@@ -5,7 +5,8 @@
 
 What differs from MORI's: signal pads, `barrier()`, `put_signal()` and `wait_signal()` always work, memory is given
 back when its last user has gone (MORI_SYMM_TEARDOWN is not looked at), and tensors need not be at the same place in
-each rank's memory.
+each rank's memory. Tensors share windows: in what `window_handle()` gives, a tensor begins at `window(tensor).offset`,
+not at 0, and kernels have to add that. `dev_comm()` takes a tensor, not a group and a key.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import warnings
 
 from cco import torch as _torch
-from cco.torch import dev_comm, handle_type, signal_pad_supported, window_handle
+from cco.torch import dev_comm, handle_type, signal_pad_supported, window, window_handle
 
 __all__ = [
     "SYMM_BACKEND_NAME",
@@ -21,6 +22,7 @@ __all__ = [
     "handle_type",
     "register_symm_backend",
     "signal_pad_supported",
+    "window",
     "window_handle",
 ]
 

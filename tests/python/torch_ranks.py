@@ -187,20 +187,6 @@ def histories(folder):
     dist.destroy_process_group()
 
 
-def lives(folder):
-    """Process groups one after the other on one store: none reads what the one before has left there."""
-    store = meet(folder)
-    kept = []
-    for count in (1, 3, 2, 4):
-        dist.init_process_group("gloo", store=store, rank=RANK, world_size=SIZE)
-        for turn in range(count):
-            kept.append(symm_mem.empty(64 * (turn + count) * (RANK + 1), device="cpu"))  # Elsewhere on each rank.
-            tensor = symm_mem.empty(100 + turn, dtype=torch.int32, device="cpu")
-            check_copies(symm_mem.rendezvous(tensor, dist.group.WORLD), tensor, dist.group.WORLD)
-        dist.barrier()
-        dist.destroy_process_group()
-
-
 def errors(folder):
     group = begin(folder)
     tensor = symm_mem.empty(64, dtype=torch.uint8, device="cpu")

@@ -25,7 +25,7 @@ def extension():
     assert made.returncode == 0, made.stderr
 
 
-SCENARIOS = {"basics": 3, "groups": 3, "histories": 3, "lives": 2, "errors": 2, "absent": 2, "teardown": 2,
+SCENARIOS = {"basics": 3, "groups": 3, "histories": 3, "errors": 2, "absent": 2, "teardown": 2,
              "external": 2, "mori": 2}
 
 

@@ -56,7 +56,7 @@ class GpuLibraries {
     torch_ = open("libtorch_cuda.so");
     is_hip_ = torch_ == nullptr;
     if (is_hip_) torch_ = open("libtorch_hip.so");
-    // torch's stub links the driver and the compiler of its own installation.
+    // A library of torch's that links the driver and the compiler of its own installation.
     if (torch_ != nullptr) vendor_ = open("libcaffe2_nvrtc.so");
     TORCH_CHECK(vendor_ != nullptr, "cco.torch: no GPU libraries of torch in ", folder_, ": ",
                 problem_);

@@ -90,9 +90,9 @@ BrokerOptions broker_options(const Config& config, uint64_t incarnation,
 
 // In the order of construction: each may use those before it, and goes before them.
 struct Memd::Parts {
-  Parts(const Config& config, GpuDriver& driver, Journal& journal, Listeners taken,
-        std::unique_ptr<EventLoop> made, std::unique_ptr<Recorder> keeper,
-        const std::vector<GpuDevice>& closed, BrokerOptions options, int64_t operator_gid)
+  Parts(GpuDriver& driver, Journal& journal, Listeners taken, std::unique_ptr<EventLoop> made,
+        std::unique_ptr<Recorder> keeper, const std::vector<GpuDevice>& closed,
+        BrokerOptions options, int64_t operator_gid)
       : journal(journal),
         operator_gid(operator_gid),
         incarnation(options.incarnation),
@@ -108,7 +108,7 @@ struct Memd::Parts {
                 {CCO_VERSION, std::string(driver.name()), driver.version(), loop->now(),
                  [this] { return library.change(); }}),
         fd_server(*loop, broker, outbox, journal,
-                  {operator_gid, incarnation, recorder != nullptr, 2 * config.limits.sessions}) {}
+                  {operator_gid, incarnation, recorder != nullptr}) {}
 
   Journal& journal;
   int64_t operator_gid;
@@ -161,7 +161,7 @@ absl::StatusOr<std::unique_ptr<Memd>> Memd::create(const Config& config, GpuDriv
   options.drains_by_restart = !driver.library().empty();
   options.drain_refusal = drain_refusal(driver, keeping != nullptr);
   auto parts =
-      std::make_unique<Parts>(config, driver, journal, std::move(listeners), std::move(loop),
+      std::make_unique<Parts>(driver, journal, std::move(listeners), std::move(loop),
                               std::move(recorder), left.closed, std::move(options), operator_gid);
   std::unique_ptr<Memd> memd(new Memd(std::move(parts)));
   if (keeping != nullptr) CCO_RETURN_IF_ERROR(memd->adopt(std::move(left), keeping->vault));
@@ -249,14 +249,18 @@ void Memd::accept_rpc() {
                            "reason=\"no file descriptor left\"");
   });
   if (!socket) return;
-  const absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
-  if (!peer.ok()) {
+  absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
+  absl::Status status = peer.status();
+  if (status.ok()) {
+    peer->who.cgroup = read_cgroup(*peer);
+    status = parts_->service.connected(socket.get(), peer->who);
+  }
+  if (!status.ok()) {
     parts_->journal.record(Severity::kError, "client_refused",
-                           absl::StrCat("reason=\"", std::string(peer.status().message()), "\""));
+                           absl::StrCat("reason=\"", std::string(status.message()), "\""));
     return;
   }
   const int fd = socket.release();
-  parts_->service.connected(fd, peer->who);
   parts_->loop->call_at(parts_->loop->now() + kFirstCallTimeout,
                         [this, fd, inode = inode_of(fd)] { hang_up_if_silent(fd, inode); });
   grpc::AddInsecureChannelFromFd(parts_->server.get(), fd);

@@ -1,7 +1,6 @@
 #include "daemon/service/fd_server.h"
 
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -15,21 +14,11 @@ namespace {
 
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
+// What it costs to be refused.
+constexpr Milliseconds kPause{1};
 
-// Who is let in needs more descriptors: for its RPC connection, and for memory. The last few are
-// for operators, who may want to see why.
-constexpr uint64_t kReserve = 16, kReserveForOperators = 4;
-
-// Descriptors get the lowest free number, so that a new one tells how many are left.
-absl::Status check_descriptors(BorrowedFd newest, bool is_operator) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const uint64_t reserve = is_operator ? kReserveForOperators : kReserve;
-  if (static_cast<uint64_t>(newest.get()) + reserve < limit.rlim_cur) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "cco-memd is at its limit of open file descriptors (RLIMIT_NOFILE=", limit.rlim_cur,
-      "); raise LimitNOFILE, or end some clients"));
-}
+// Who is let in needs more of them: for its RPC connection, and for memory.
+constexpr uint64_t kReserve = 16;
 
 bool has_exited(BorrowedFd pidfd) {
   pollfd ready{pidfd.get(), POLLIN, 0};
@@ -40,7 +29,12 @@ bool has_exited(BorrowedFd pidfd) {
 
 FdServer::FdServer(EventLoop& loop, Broker& broker, Outbox& outbox, Journal& journal,
                    Options options)
-    : loop_(loop), broker_(broker), outbox_(outbox), journal_(journal), options_(options) {}
+    : loop_(loop),
+      broker_(broker),
+      outbox_(outbox),
+      journal_(journal),
+      options_(options),
+      count_(broker, {"fd channel", kReserve}) {}
 
 FdServer::~FdServer() {
   if (listener_.get() >= 0) loop_.unwatch(listener_);
@@ -59,19 +53,6 @@ absl::Status FdServer::serve(const UniqueFd& listener) {
   return loop_.watch(listener, [this, &listener] { accept_one(listener); });
 }
 
-// Who may have few sessions gets no more connections than these may need, said hello or not, so
-// that nobody keeps others out.
-absl::Status FdServer::check_connections_of(TenantId tenant) const {
-  const uint64_t limit = 2 * broker_.sessions().quota(tenant);
-  uint64_t count = 0;
-  for (const auto& [id, connection] : connections_) count += connection.tenant == tenant;
-  if (count < limit) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "tenant '", broker_.tenants().name(tenant), "' has ", count,
-      " connections on cco-memd's fd channel, which is twice the sessions that it may have. End "
-      "some processes, or raise its quotas.sessions or limits.sessions_per_tenant"));
-}
-
 void FdServer::accept_one(const UniqueFd& listener) {
   UniqueFd socket = acceptor_.accept(listener, [this](const UniqueFd& surplus) {
     if (surplus) {
@@ -84,17 +65,11 @@ void FdServer::accept_one(const UniqueFd& listener) {
   if (!socket) return;
   absl::StatusOr<Peer> peer = read_peer(socket, options_.operator_gid);
   absl::Status status = peer.status();
-  if (status.ok() && connections_.size() >= options_.max_connections) {
-    status = absl::ResourceExhaustedError(
-        absl::StrCat("cco-memd has ", options_.max_connections,
-                     " connections on its fd channel, which is its limit"));
-  }
-  if (status.ok()) status = check_descriptors(socket, peer->who.is_operator);
   TenantId tenant{};
   if (status.ok()) {
     peer->who.cgroup = read_cgroup(*peer);
     tenant = broker_.tenants().find(peer->who);
-    status = check_connections_of(tenant);
+    status = count_.check(socket, peer->who, tenant);
   }
   if (!status.ok()) {
     journal_.record(Severity::kWarning, "client_refused",
@@ -108,6 +83,7 @@ void FdServer::accept_one(const UniqueFd& listener) {
   connection.socket = std::move(socket);
   connection.peer = *std::move(peer);
   connection.tenant = tenant;
+  count_.add(tenant);
   connection.hello_timer = loop_.call_at(loop_.now() + kHelloTimeout, [this, id] {
     connections_.at(id).hello_timer.reset();
     close(id);
@@ -152,6 +128,8 @@ void FdServer::handle(Connection& connection, FdFrame frame) {
       }
       const absl::StatusOr<std::string> offer =
           broker_.desk().take_offer(*connection.session, std::move(frame.fd));
+      if (absl::IsResourceExhausted(offer.status()))
+        return refuse_later(connection, offer.status());
       return reply(connection, FdFrameType::kOffered, offer.status(), offer.ok() ? *offer : "",
                    nullptr);
     }
@@ -202,6 +180,18 @@ void FdServer::hello(Connection& connection, const std::string& token) {
   });
 }
 
+// Who is refused for having too much waits for it, and nothing more is read from it meanwhile, so
+// that asking again and again costs others nothing.
+void FdServer::refuse_later(Connection& connection, const absl::Status& status) {
+  loop_.unwatch(connection.socket);
+  loop_.call_at(loop_.now() + kPause, [this, id = connection.id, status] {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    reply(found->second, FdFrameType::kOffered, status, "", nullptr);
+    if (!loop_.watch(found->second.socket, [this, id] { readable(id); }).ok()) close(id);
+  });
+}
+
 // Nothing more is read: the connection only has its last answer to carry.
 void FdServer::end_in_order(Connection& connection) {
   loop_.unwatch(connection.socket);
@@ -228,6 +218,7 @@ void FdServer::close(uint64_t id) {
   auto node = connections_.extract(id);
   if (node.empty()) return;
   Connection& connection = node.mapped();
+  count_.remove(connection.tenant);
   loop_.unwatch(connection.socket);
   connection.socket.reset();
   if (connection.hello_timer.has_value()) loop_.cancel(*connection.hello_timer);

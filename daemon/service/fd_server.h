@@ -10,6 +10,7 @@
 #include "client/base/fd_frame.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/outbox.h"
+#include "daemon/service/connection_count.h"
 #include "daemon/sys/acceptor.h"
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/peer.h"
@@ -22,7 +23,6 @@ class FdServer {
     int64_t operator_gid = -1;
     uint64_t incarnation = 0;
     bool resumable = false;  // Sessions outlive the daemon.
-    uint32_t max_connections = 2048;
   };
 
   /// All outlive this.
@@ -41,11 +41,11 @@ class FdServer {
     std::optional<SessionId> session;  // After kHello.
     std::optional<TimerId> hello_timer;
   };
-  absl::Status check_connections_of(TenantId tenant) const;
   void accept_one(const UniqueFd& listener);
   void readable(uint64_t id);
   void handle(Connection& connection, FdFrame frame);
   void hello(Connection& connection, const std::string& token);
+  void refuse_later(Connection& connection, const absl::Status& status);
   void end_in_order(Connection& connection);
   void reply(Connection& connection, FdFrameType type, const absl::Status& status,
              const std::string& payload, const UniqueFd* fd);
@@ -60,6 +60,7 @@ class FdServer {
   Outbox& outbox_;
   Journal& journal_;
   Options options_;
+  ConnectionCount count_;
   Acceptor acceptor_;
   BorrowedFd listener_{-1};
   std::map<uint64_t, Connection> connections_;

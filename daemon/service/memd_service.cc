@@ -58,6 +58,28 @@ void MemdService::Call::OnDone() {
   delete this;
 }
 
+absl::Status MemdService::connected(int fd, const Identity& who) {
+  if (const auto last = connections_.find(fd); last != connections_.end()) forget(last);
+  const TenantId tenant = broker_.tenants().find(who);
+  if (!count_.check(BorrowedFd(fd), who, tenant).ok()) forget_closed();
+  CCO_RETURN_IF_ERROR(count_.check(BorrowedFd(fd), who, tenant));
+  connections_[fd] = {who, tenant, inode_of(fd), ++last_connection_};
+  count_.add(tenant);
+  return absl::OkStatus();
+}
+
+void MemdService::forget_closed() {
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto connection = next++;
+    if (inode_of(connection->first) != connection->second.inode) forget(connection);
+  }
+}
+
+void MemdService::forget(std::map<int, RpcConnection>::iterator connection) {
+  count_.remove(connection->second.tenant);
+  connections_.erase(connection);
+}
+
 // gRPC itself keeps any number of answers, and a limit of its own binds only who has agreed to it.
 // The descriptor is gRPC's, which may have closed it: see Memd::hang_up_if_silent().
 void MemdService::hang_up_if_unread(int fd, const RpcConnection& connection) {

@@ -13,6 +13,7 @@
 #include "client/base/inode.h"
 #include "daemon/core/broker.h"
 #include "daemon/ports/outbox.h"
+#include "daemon/service/connection_count.h"
 #include "daemon/service/fair_queue.h"
 #include "daemon/service/translate.h"
 
@@ -26,13 +27,12 @@ class MemdService : public v1::MemdService::CallbackService {
         executor_(executor),
         queue_(executor),
         outbox_(outbox),
-        facts_(std::move(facts)) {}
+        facts_(std::move(facts)),
+        count_(broker, {"RPC socket", kReserve}) {}
 
   /// Who connected on the descriptor that gRPC will call "fd:<fd>". On the core's thread, before
-  /// gRPC gets it.
-  void connected(int fd, const Identity& who) {
-    connections_[fd] = {who, inode_of(fd), ++last_connection_};
-  }
+  /// gRPC gets it. RESOURCE_EXHAUSTED: gRPC is not to get it, as there are too many.
+  absl::Status connected(int fd, const Identity& who);
   /// Whether a session's call has come on the connection that was last given that descriptor.
   bool has_called(int fd) const { return connections_.at(fd).has_called; }
 
@@ -122,6 +122,8 @@ class MemdService : public v1::MemdService::CallbackService {
   virtual absl::StatusOr<Session*> caller(const grpc::CallbackServerContext& context);
 
  private:
+  /// Less than the fd channel's: who was let in there comes here next.
+  static constexpr uint64_t kReserve = 8;
   /// What an answer does: see Outbox.
   enum class Answers { kShow, kPromise };
   /// Runs `act(session, request)` -> absl::StatusOr<Response> on the core's thread. Changes
@@ -147,17 +149,22 @@ class MemdService : public v1::MemdService::CallbackService {
   NodeFacts facts_;
   struct RpcConnection {
     Identity who;
+    TenantId tenant{};
     uint64_t inode = 0;
     uint64_t number = 0;  // Descriptors are reused while calls of earlier ones still wait.
     bool has_called = false;
     std::shared_ptr<uint32_t> open_calls = std::make_shared<uint32_t>(0);  // With its calls.
   };
+  /// gRPC closes connections without a word, and their descriptors' numbers may serve anew.
+  void forget_closed();
+  void forget(std::map<int, RpcConnection>::iterator connection);
   /// Ends a connection that calls and does not read.
   void hang_up_if_unread(int fd, const RpcConnection& connection);
   std::map<int, RpcConnection>::iterator find_connection(
       const grpc::CallbackServerContext& context);
 
   std::map<int, RpcConnection> connections_;
+  ConnectionCount count_;
   uint64_t last_connection_ = 0;
 };
 

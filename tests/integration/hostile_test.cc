@@ -121,6 +121,28 @@ TEST_F(HostileTest, ConnectionsOfOneTenant) {
   EXPECT_EQ(silent.size(), 2 * 4 - 2 + 1u);  // Two are the watch's and the bystander's.
 }
 
+// Goal    the same on the RPC socket, where the daemon can only hang up; and those that have gone
+//         count no longer.
+// Method  silent connections until the daemon closes one; then they go, and all comes again.
+TEST_F(HostileTest, RpcConnectionsOfOneTenant) {
+  restart_with("limits { sessions_per_tenant: 4 }");
+  const NodeLedger quiet = watch->now();
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(watch->settles_at(quiet));
+    std::vector<UniqueFd> silent;
+    bool refused = false;
+    while (!refused && silent.size() < 100) {
+      silent.push_back(connect_rpc());
+      watch->now();
+      char end;  // gRPC greets who is let in.
+      ASSERT_TRUE(wait_readable(silent.back(), patience()).ok());
+      refused = ::recv(silent.back().get(), &end, 1, 0) == 0;
+    }
+    EXPECT_TRUE(refused);
+    EXPECT_EQ(silent.size(), 2 * 4 - 2 + 1u);
+  }
+}
+
 // Goal    large requests are not kept, be they carried out or refused, nor sent back in errors.
 // Method  four sessions, each with as many calls as answers are kept of, of a MiB each; fewer where
 //         each takes seconds.

@@ -1,4 +1,5 @@
 // When the gRPC handlers' answers leave, seen from the handlers: no socket, no gRPC server.
+#include <gmock/gmock.h>
 #include <grpcpp/test/default_reactor_test_peer.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -17,6 +18,8 @@
 
 namespace cco::memd {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Whose call it is, it is told, as there are no connections.
 class Service final : public MemdService {
@@ -106,9 +109,15 @@ class ServiceTest : public ::testing::Test {
   MemoryVault vault;
   Recorder recorder{{executor, store, vault, journal}};
   uint64_t secrets = 0;
-  Broker broker{Fixture::small_options(), {executor, pool, notices, journal, processes, [this] {
-                                             return absl::StrCat("secret-", ++secrets);
-                                           }}};
+  static BrokerOptions few_sessions() {
+    BrokerOptions options = Fixture::small_options();
+    options.limits.sessions = 8;
+    options.limits.sessions_per_tenant = 3;
+    return options;
+  }
+  Broker broker{few_sessions(), {executor, pool, notices, journal, processes, [this] {
+                                   return absl::StrCat("secret-", ++secrets);
+                                 }}};
   Service service{broker, executor, recorder};
 };
 
@@ -169,6 +178,50 @@ TEST_F(ServiceTest, WhatIsFoundIsRecorded) {
   ASSERT_TRUE(joined->status.has_value() && created->status.has_value());
   ASSERT_TRUE(opened->status.has_value());
   EXPECT_TRUE(opened->status->ok()) << opened->status->error_message();
+}
+
+// Goal    a user has twice as many RPC connections as sessions, and other users theirs. Those that
+//         gRPC has closed count no longer, whether their descriptors' numbers serve anew or not.
+TEST_F(ServiceTest, ConnectionsAreCounted) {
+  const Identity user{1000, 1000, 1, false};
+  const Identity other{1001, 1001, 2, false};
+  const auto connection = [] { return UniqueFd(::memfd_create("connection", MFD_CLOEXEC)); };
+  std::vector<UniqueFd> open;
+  absl::Status status;
+  while (open.size() < 100) {
+    open.push_back(connection());
+    status = service.connected(open.back().get(), user);
+    if (!status.ok()) break;
+  }
+  ASSERT_EQ(open.size(), 2 * 3 + 1u);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("tenant 'uid-1000' has 6 connections on cco-memd's RPC socket"));
+  const UniqueFd others = connection();
+  EXPECT_TRUE(service.connected(others.get(), other).ok());
+  for (int round = 0; round < 3; ++round) {
+    const int number = open[1].get();
+    open[1] = UniqueFd();
+    open[1] = connection();
+    ASSERT_EQ(open[1].get(), number);
+    EXPECT_TRUE(service.connected(number, user).ok());
+  }
+  EXPECT_FALSE(service.connected(open.back().get(), user).ok());
+  open[0] = UniqueFd();
+  EXPECT_TRUE(service.connected(open.back().get(), user).ok());
+  EXPECT_TRUE(service.connected(others.get(), other).ok());
+}
+
+// Goal    all users together have twice as many RPC connections as there may be sessions.
+TEST_F(ServiceTest, ConnectionsOfAllUsersAreCounted) {
+  std::vector<UniqueFd> open;
+  absl::Status status;
+  for (uint32_t uid = 1000; status.ok() && uid < 1100; ++uid) {
+    open.emplace_back(::memfd_create("connection", MFD_CLOEXEC));
+    status = service.connected(open.back().get(), {uid, uid, 1, false});
+  }
+  EXPECT_EQ(open.size(), 2 * 8 + 1u);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("twice limits.sessions"));
 }
 
 // Goal    of one connection so many calls wait for their turn and no more: those over it are

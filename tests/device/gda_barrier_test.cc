@@ -112,11 +112,9 @@ TEST_P(Barriers, PutsArePublished) {
 }
 
 // Goal    a barrier that times out names the lowest rank that is missing, and the same round goes
-// on
-//         later, also in another kernel.
+//         on later, also in another kernel.
 // Method  all ranks but one come, time out, and come again with the last. The time-out is what
-// threads that
-//         share cores may take until they have all come.
+//         threads that share cores may take until they have all come.
 TEST_P(Barriers, TimeOutNamesWhoIsMissing) {
   EmulatedTransports all(options());
   const uint32_t last = ranks() - 1;
@@ -138,7 +136,7 @@ TEST_P(Barriers, TimeOutNamesWhoIsMissing) {
         if (rank == last) return;
         // On the last rank's node it is the LSA stage that is not passed, elsewhere the rail.
         const uint32_t rail_missing = device::in_lsa_team(gda.comm(), last) ? last : partner(rank);
-        sync_all(gda, 100'000'000, WaitStatus::kTimedOut, last, rail_missing);
+        sync_all(gda, 300'000'000, WaitStatus::kTimedOut, last, rail_missing);
       });
     }
     run(all, 1, 3, [&](uint32_t, const Gda& gda, const Window&, Deadline) {
@@ -193,8 +191,7 @@ TEST_P(Barriers, InterruptedArrivalGoesOn) {
 }
 
 // Goal    a lost peer ends a barrier and is named; indices out of range, ranks without GDA and
-// teams
-//         that are not connected are refused.
+//         teams that are not connected are refused.
 // Method  each of them.
 TEST_P(Barriers, LostPeersAndRefusals) {
   EmulatedTransports all(options());

@@ -204,5 +204,6 @@ def test_moris_names_are_these():
     from mori.cco.device import flydsl as of_mori_flydsl
 
     assert of_mori_flydsl.DevComm is cco.DevComm
-    assert set(of_mori_flydsl.__all__) == set(cco.__all__)
-    assert of_mori.get_bitcode_path is of_mori.find_cco_bitcode is cco.find_cco_bitcode
+    assert set(of_mori_flydsl.__all__) == {*cco.__all__, "SdmaOptFlags"}
+    assert of_mori.get_bitcode_path is of_mori.find_cco_bitcode is of_mori_flydsl.find_cco_bitcode
+    assert of_mori.find_cco_bitcode() == of_mori.find_cco_bitcode(6) == cco.find_cco_bitcode()

@@ -2,15 +2,20 @@
 Method  each name of its API, with ranks as threads and as processes; what a program of it does, under the alias."""
 
 import ctypes
+import importlib.util
 import inspect
 import pickle
+import sys
 
 import pytest
 
 import cco
 import mori.cco
 import mori.cco.cco as low
-from conftest import run_threads
+import mori.cco.device
+from cco import device
+from conftest import BUILD, run_processes, run_threads
+from mori.cco.device import ops
 
 numpy = pytest.importorskip("numpy")
 MiB = 1 << 20
@@ -33,20 +38,99 @@ def bytes_at(address, count):
     return (ctypes.c_ubyte * count).from_address(address)
 
 
-def test_names():
-    for name in ("Communicator CCODevCommRequirements UniqueId get_unique_id CCOResource AllocatedMemory "
-                 "RegisteredWindow ImportedWindow DevCommHandle GDA_CONNECTION_NONE GDA_CONNECTION_FULL "
-                 "GDA_CONNECTION_CROSSNODE GDA_CONNECTION_RAIL").split():
-        assert name in mori.cco.__all__ and name in cco.__all__
-    for name in ("UniqueId Comm DevCommRequirements DevComm get_unique_id comm_create comm_destroy mem_alloc "
-                 "mem_import mem_free window_register window_register_ptr window_register_external window_deregister "
-                 "dev_comm_create dev_comm_destroy barrier_all").split():
-        assert hasattr(low, name) and hasattr(mori.cco, name)
+LOW = ("UniqueId Comm DevCommRequirements DevComm get_unique_id comm_create comm_destroy mem_alloc mem_import mem_free "
+       "window_register window_register_ptr window_register_external window_deregister dev_comm_create "
+       "dev_comm_destroy barrier_all")
+CONNECTIONS = "GDA_CONNECTION_NONE GDA_CONNECTION_FULL GDA_CONNECTION_CROSSNODE GDA_CONNECTION_RAIL"
+CORE = (f"Communicator CCODevCommRequirements UniqueId get_unique_id CCOResource AllocatedMemory RegisteredWindow "
+        f"ImportedWindow DevCommHandle {CONNECTIONS}")
+HIGH = f"{CORE} AllocatedWindow"
+BITCODE = "find_cco_bitcode get_bitcode_path"
+ENUMERATIONS = "CoopScope SignalOp ThreadMode SdmaOptFlags"
+NAMESPACES = "DevComm Window Gda Sdma"
+# Each module of MORI's, its names, and the package that it is for. Functions of the Triton module: see triton_test.py.
+MODULES = [
+    ("mori.cco", f"{HIGH} {LOW}", "cco"),
+    ("mori.cco.cco", f"{LOW} {CONNECTIONS}", "cco"),
+    ("mori.cco.device", f"{BITCODE} CCO_DEVICE_FUNCTIONS {ENUMERATIONS}", "cco"),
+    ("mori.cco.device.bitcode", BITCODE, "cco"),
+    ("mori.cco.device.ops", f"CCO_DEVICE_FUNCTIONS CCO_DEVICE_FUNCTIONS_BY_SYMBOL {ENUMERATIONS}", "cco"),
+    ("mori.cco.device.flydsl", f"{NAMESPACES} {ENUMERATIONS} {BITCODE}", "flydsl"),
+    ("mori.ir.triton.cco", f"{NAMESPACES} {ENUMERATIONS} get_extern_libs get_cco_extern_libs", "triton"),
+    ("mori.allocator", "SYMM_BACKEND_NAME register_symm_backend handle_type signal_pad_supported window_handle "
+     "dev_comm", "torch"),
+]
+
+
+@pytest.mark.parametrize("module, names, package", MODULES, ids=[module for module, *_ in MODULES])
+def test_names(module, names, package):
+    """In a process of its own: what one of them imports must not be what makes another one work."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"no {package}")
+    program = f"import {module} as m\nprint([n for n in {names.split()} if n not in m.__all__ or not hasattr(m, n)])"
+    (ended,) = run_processes(1, program, timeout_s=100, XDG_CACHE_HOME=str(BUILD / "python-cache"))
+    assert ended.out.strip() == "[]", f"{module} lacks {ended.out}"
+
+
+def test_values_and_signatures():
+    assert set(CORE.split()) <= set(cco.__all__)
     assert (mori.cco.GDA_CONNECTION_NONE, mori.cco.GDA_CONNECTION_FULL, mori.cco.GDA_CONNECTION_CROSSNODE,
             mori.cco.GDA_CONNECTION_RAIL) == (0, 1, 2, 3)
     assert list(inspect.signature(mori.cco.Communicator.init).parameters) == [
         "nranks", "rank", "unique_id", "per_rank_vmm"]
     assert mori.cco.Communicator.DEFAULT_PER_RANK_VMM == 4 << 30
+
+
+def test_device_functions():
+    """The 67 symbols that MORI has, as device_table_test.py compares them with MORI's list, and the fence."""
+    table = ops.CCO_DEVICE_FUNCTIONS
+    rows = {symbol.name: symbol for symbol in device.symbols()}
+    assert len(table) == 68 == len(ops.CCO_DEVICE_FUNCTIONS_BY_SYMBOL)
+    assert {entry["symbol"] for entry in table.values()} == {"cco_system_fence"} | {
+        symbol.name for symbol in rows.values() if symbol.operation.of_mori}
+    for name, entry in table.items():
+        assert entry["symbol"].replace("__", "_") == f"cco_{name}"
+        types = {"uint64": "u64", "int32": "int", "void": "void"}
+        assert rows[entry["symbol"]].prototype == (
+            f"{types[entry['ret']]} {entry['symbol']}({', '.join(types[arg] for arg in entry['args'])})")
+    for name in ("devcomm_lsa_rank", "lsa_ptr", "gda_put_iw_inc", "gda_put_value_at_none", "gda_wait_signal_warp",
+                 "sdma_put_thread", "sdma_get_block_ns", "sdma_quiet_queue", "gda_flush_peer_block", "system_fence"):
+        assert name in table
+    assert {name for name, entry in table.items() if entry["pure"]} == {
+        "lsa_ptr", "devcomm_rank", "devcomm_world_size", "devcomm_lsa_rank", "devcomm_lsa_size"}
+
+
+@pytest.mark.parametrize("find", ["find_cco_bitcode", "get_bitcode_path"])
+def test_bitcode_is_found_without_a_kernel_language(find, tmp_path, monkeypatch):
+    """As where neither FlyDSL nor Triton is installed. 5 is Triton's code object version, 6 FlyDSL's."""
+    for name in ("flydsl", "triton"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("FLYDSL_GPU_ARCH", "ARCH", "MORI_CCO_BC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CCO_BITCODE_DIR", str(tmp_path))
+    search = getattr(mori.cco.device, find)
+    monkeypatch.setenv("FLYDSL_GPU_ARCH", "gfx950:sramecc+")
+    (tmp_path / "cco_gfx950.bc").write_bytes(b"BC")
+    assert search() == search(6) == search(cov=5) == str(tmp_path / "cco_gfx950.bc")
+    with pytest.raises(ValueError, match="code object version 4.*5, Triton's, and 6, FlyDSL's"):
+        search(cov=4)
+    monkeypatch.setenv("MORI_CCO_BC", str(tmp_path / "cco_gfx950.bc"))
+    monkeypatch.setenv("FLYDSL_GPU_ARCH", "gfx1")
+    assert search(5) == str(tmp_path / "cco_gfx950.bc")
+    monkeypatch.delenv("MORI_CCO_BC")
+    with pytest.raises(ValueError, match="gfx1"):
+        search()
+
+
+def test_bitcode_for_no_gpu_says_what_to_do(daemon, monkeypatch):
+    for name in ("FLYDSL_GPU_ARCH", "ARCH", "MORI_CCO_BC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(FileNotFoundError, match='triton: .*daemon: .*driver "host".*Set FLYDSL_GPU_ARCH'):
+        mori.cco.device.find_cco_bitcode(cov=5)
+    monkeypatch.setenv("CCO_SOCKET", "/nonexistent")
+    with pytest.raises(FileNotFoundError, match="daemon: .*/nonexistent"):
+        mori.cco.device.find_cco_bitcode(cov=5)
 
 
 def test_requirements_have_moris_defaults():
@@ -63,6 +147,11 @@ def test_unique_ids():
     assert mori.cco.UniqueId.from_bytes(bytes(secret)) == secret
     lower = low.UniqueId.frombytes(low.UniqueId.create().tobytes())
     assert len(lower.tobytes()) == 128
+    # Whichever way an id is got, it has the names of both levels, also behind pickle.
+    for made in (secret, lower, mori.cco.Communicator.get_unique_id(), mori.cco.UniqueId.create(), secret.ptr,
+                 pickle.loads(pickle.dumps(secret)), low.UniqueId.frombytes(secret.tobytes()),
+                 mori.cco.UniqueId.from_bytes(bytearray(128))):
+        assert mori.cco.UniqueId.from_bytes(made.tobytes()) == made and made.ptr == made
     with pytest.raises(ValueError):
         low.UniqueId.frombytes(b"short")
 
@@ -98,6 +187,33 @@ def test_what_a_program_does(daemon):
             memory.ptr
         with pytest.raises(RuntimeError, match="closed"):
             window.handle
+
+    communicators(body)
+    daemon.expect_nothing_left()
+
+
+@pytest.mark.parametrize("given", [lambda secret: secret, lambda secret: secret.ptr], ids=["id", "ptr"])
+def test_a_low_level_program_with_an_id_of_the_high_level(daemon, given):
+    comm = low.comm_create(given(mori.cco.get_unique_id()), 1, 0, 0)
+    low.comm_destroy(comm)
+
+
+def test_an_allocated_window_ends_with_its_memory(daemon):
+    def body(comm):
+        window = comm.alloc_window(4096)
+        assert isinstance(window, mori.cco.AllocatedWindow) and window.size == 4096 and window.handle
+        descriptor = cco.WindowDevice.from_address(window.handle)
+        bytes_at(descriptor.win_base + (1 - comm.rank) * (descriptor.stride_4g << 32), 4096)[7] = 1 + comm.rank
+        comm.barrier()
+        assert bytes_at(window.local_ptr, 4096)[7] == 2 - comm.rank
+        comm.barrier()
+        window.close()
+        window.close()
+        assert not window.is_valid and comm._tracked() == []
+        comm.barrier()
+        with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED" if comm.rank == 0 else "rank 0"):
+            comm.alloc_window(1 << 60 if comm.rank == 0 else 4096)
+        assert comm._tracked() == []
 
     communicators(body)
     daemon.expect_nothing_left()

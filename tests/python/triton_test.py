@@ -24,6 +24,7 @@ from triton.compiler.errors import CompilationError  # noqa: E402
 from cco import device  # noqa: E402
 from cco import triton as cco  # noqa: E402
 from cco.triton import CoopScope, Gda, Lsa  # noqa: E402
+from mori.cco.device import ops  # noqa: E402
 from mori.ir.triton import cco as mori  # noqa: E402
 
 if not (BUILD / "device/bitcode/cco_nvptx64.bc").exists():
@@ -248,6 +249,91 @@ def for_mori(dev_comm, window, out):
 
 def test_a_kernel_written_for_mori(target):
     assert compile_for(target, for_mori, {"out": "*i32"}, num_warps=1)
+
+
+def mori_symbol(name):
+    """What is called for MORI's function of that name: the symbol of the same choices that has a result."""
+    symbol = ops.CCO_DEVICE_FUNCTIONS[name]["symbol"]
+    row = next(found for found in device.symbols() if found.name == symbol).operation
+    if row.face:
+        return symbol
+    if name == "gda_reset_signal":
+        return "cco_gda_consume_signal"
+    if name == "sdma_quiet_queue":
+        return "cco_sdma_quiet_queue_for__thread"
+    base, *tags = symbol.split("__")
+    if base in ("cco_sdma_put", "cco_sdma_get"):
+        scope, _, without = tags[0].partition("_")
+        tags = [scope, "none" if without else "local"]
+    elif base in ("cco_gda_put", "cco_gda_put_value", "cco_gda_signal"):
+        tags = tags[:-1] + (["u64"] if base == "cco_gda_put_value" else [])
+    return "__".join([f"{base}_for", *tags])
+
+
+@pytest.fixture(scope="module")
+def mori_kernels():
+    """A kernel for each of MORI's 68 functions; arguments are the kernel's, in the order of MORI's table."""
+    text = "import triton\nimport triton.language as tl\nfrom mori.ir.triton import cco\n"
+    for name, entry in ops.CCO_DEVICE_FUNCTIONS.items():
+        names = ", ".join(f"a{place}" for place in range(len(entry["args"]) or 1))
+        text += f"\n\n@triton.jit\ndef {name}(out, {names}):\n    tl.store(out, cco.{name}({names}))\n"
+    with tempfile.TemporaryDirectory(prefix="cco-kernels-") as folder:
+        (Path(folder) / "mori_kernels.py").write_text(text, encoding="utf-8")
+        yield runpy.run_path(f"{folder}/mori_kernels.py")
+
+
+def test_every_function_of_mori_is_its_symbol(mori_kernels):
+    """Names as MORI's; the arguments arrive in MORI's order; what MORI's symbol chooses is chosen."""
+    known = {symbol.name: symbol.operation for symbol in device.symbols()}
+    assert set(ops.CCO_DEVICE_FUNCTIONS) < set(mori.__all__)
+    for name, entry in ops.CCO_DEVICE_FUNCTIONS.items():
+        text = front_end(mori_kernels[name], "cuda", {})
+        wanted = mori_symbol(name)
+        assert f'symbol = "{wanted}"' in text, f"{name} is not {wanted}:\n{text}"
+        if name == "system_fence":
+            continue
+        ours = [parameter.name for parameter in known[wanted].parameters]
+        theirs = [parameter.name.replace("flags", "aggregate") for parameter in known[entry["symbol"]].parameters]
+        given = operands(text)
+        assert [given[ours.index(parameter)] for parameter in theirs] == [f"%a{place}" for place in range(len(theirs))]
+        if "signal_op" in ours:
+            action = {"none": "0", "inc": "1", "add": "2"}[entry["symbol"].rsplit("__", 1)[1]]
+            assert given[ours.index("signal_op")] == action, name
+
+
+def operands(text):
+    """What each operand of the call was made of: an argument of the kernel, or a constant."""
+    made = dict(re.findall(r"(%\S+) = \S+ (.*)", text))
+
+    def origin(value):
+        while value in made:
+            constant = re.match(r"(-?\d+|true|false) : |.*dense<", made[value])
+            if constant:
+                return constant.group(1)
+            value = re.match(r"(%\w+)", made[value]).group(1)
+        return value
+
+    (call,) = re.findall(r"tt\.extern_elementwise (%[^{]*) \{", text)
+    return [origin(value.strip()) for value in call.split(",")]
+
+
+@pytest.mark.parametrize("name", ["lsa_ptr", "system_fence", "sdma_put_warp_ns", "gda_put_iw_inc",
+                                  "gda_wait_signal_block"])
+def test_functions_of_mori_link(target, mori_kernels, name):
+    assert compile_for(target, mori_kernels[name], {"out": "*i64"}, num_warps=1)
+
+
+@triton.jit
+def raw_for_mori(dev_comm, window, out):
+    rank = mori.devcomm_lsa_rank(dev_comm)
+    mori.sdma_put_thread(dev_comm, rank, window, 0, window, 64, 64, 0, mori.SdmaOptFlags.AGGREGATE)
+    mori.sdma_quiet_queue(dev_comm, rank, 0)
+    mori.system_fence(rank == 0)
+    tl.store(out, mori.lsa_ptr(window, rank, 8))
+
+
+def test_a_kernel_of_functions_written_for_mori(target):
+    assert compile_for(target, raw_for_mori, {"out": "*i64"}, num_warps=1)
 
 
 def kernels_of(path):

@@ -1,20 +1,10 @@
 """MORI CCO's host interface: communicators, memory, windows, device communicators."""
 
-from cco.communicator import (
+from mori.cco.cco import (
     GDA_CONNECTION_CROSSNODE,
     GDA_CONNECTION_FULL,
     GDA_CONNECTION_NONE,
     GDA_CONNECTION_RAIL,
-    AllocatedMemory,
-    CCODevCommRequirements,
-    CCOResource,
-    Communicator,
-    DevCommHandle,
-    ImportedWindow,
-    RegisteredWindow,
-)
-from cco.group import UniqueId
-from mori.cco.cco import (
     Comm,
     DevComm,
     DevCommRequirements,
@@ -23,7 +13,6 @@ from mori.cco.cco import (
     comm_destroy,
     dev_comm_create,
     dev_comm_destroy,
-    get_unique_id,
     mem_alloc,
     mem_free,
     mem_import,
@@ -32,9 +21,22 @@ from mori.cco.cco import (
     window_register_external,
     window_register_ptr,
 )
+from mori.cco.communicator import (
+    AllocatedMemory,
+    AllocatedWindow,
+    CCODevCommRequirements,
+    CCOResource,
+    Communicator,
+    DevCommHandle,
+    ImportedWindow,
+    RegisteredWindow,
+    UniqueId,
+    get_unique_id,
+)
 
 __all__ = [
     "AllocatedMemory",
+    "AllocatedWindow",
     "CCODevCommRequirements",
     "CCOResource",
     "Comm",

@@ -6,6 +6,10 @@ from ctypes import addressof
 
 from cco.client import Memory
 from cco.communicator import (
+    GDA_CONNECTION_CROSSNODE,
+    GDA_CONNECTION_FULL,
+    GDA_CONNECTION_NONE,
+    GDA_CONNECTION_RAIL,
     AllocatedMemory,
     CCODevCommRequirements,
     CCOResource,
@@ -16,20 +20,34 @@ from cco.communicator import (
 )
 from cco.errors import InvalidArgument, Status
 from cco.group import UniqueId as _UniqueId
+from mori.cco.communicator import Communicator as _Communicator
+from mori.cco.communicator import UniqueId, allocate_window, get_unique_id
+
+__all__ = [
+    "Comm",
+    "DevComm",
+    "DevCommRequirements",
+    "GDA_CONNECTION_CROSSNODE",
+    "GDA_CONNECTION_FULL",
+    "GDA_CONNECTION_NONE",
+    "GDA_CONNECTION_RAIL",
+    "UniqueId",
+    "barrier_all",
+    "comm_create",
+    "comm_destroy",
+    "dev_comm_create",
+    "dev_comm_destroy",
+    "get_unique_id",
+    "mem_alloc",
+    "mem_free",
+    "mem_import",
+    "window_deregister",
+    "window_register",
+    "window_register_external",
+    "window_register_ptr",
+]
 
 DevCommRequirements = CCODevCommRequirements
-
-
-class UniqueId(_UniqueId):
-    """As cco.UniqueId, with this module's names."""
-
-    def tobytes(self) -> bytes:
-        return bytes(self)
-
-    @classmethod
-    def frombytes(cls, raw: bytes) -> UniqueId:
-        """ValueError: not 128 bytes."""
-        return cls(raw)
 
 
 class Comm:
@@ -68,13 +86,9 @@ class DevComm:
         return addressof(self._host)
 
 
-def get_unique_id() -> UniqueId:
-    return UniqueId.create()
-
-
 def comm_create(uid: _UniqueId, n_ranks: int, rank: int, per_rank_vmm_size: int) -> Comm:
     """Collective; see Communicator.init()."""
-    return Comm(Communicator.init(n_ranks, rank, uid, per_rank_vmm_size))
+    return Comm(_Communicator.init(n_ranks, rank, uid, per_rank_vmm_size))
 
 
 def comm_destroy(comm: Comm) -> None:
@@ -115,15 +129,7 @@ def mem_free(comm: Comm, ptr: int) -> None:
 
 def window_register(comm: Comm, size: int) -> tuple[int, int]:
     """mem_alloc(), then window_register_ptr(): the window and the address. Collective."""
-    communicator = comm._communicator
-    memory = communicator._together(
-        communicator.group, lambda: communicator.alloc_mem(size), AllocatedMemory.close
-    )
-    try:
-        window = communicator.register_window(memory.ptr, size)
-    except BaseException:
-        memory.close()
-        raise
+    memory, window = allocate_window(comm._communicator, size)
     return window.handle, memory.ptr
 
 

@@ -1,14 +1,15 @@
-"""MORI's folder for what kernel languages need of cco: `mori.cco.device.flydsl` for FlyDSL."""
+"""What kernel languages need of cco, by MORI's names: `mori.cco.device.flydsl` for FlyDSL, `mori.ir.triton.cco` for
+Triton, and what both are made of."""
 
-from typing import Any
+from mori.cco.device.bitcode import find_cco_bitcode, get_bitcode_path
+from mori.cco.device.ops import CCO_DEVICE_FUNCTIONS, CoopScope, SdmaOptFlags, SignalOp, ThreadMode
 
-__all__ = ["find_cco_bitcode", "get_bitcode_path"]
-
-
-def __getattr__(name: str) -> Any:
-    """Both are FlyDSL's, which is imported when somebody asks for them."""
-    if name in __all__:
-        from cco.flydsl import find_cco_bitcode
-
-        return find_cco_bitcode
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "CCO_DEVICE_FUNCTIONS",
+    "CoopScope",
+    "SdmaOptFlags",
+    "SignalOp",
+    "ThreadMode",
+    "find_cco_bitcode",
+    "get_bitcode_path",
+]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import flydsl_support
-from conftest import SOURCE
+from conftest import BUILD, SOURCE
 from cco import device
 
 ARCHS = ("gfx942", "gfx950")
@@ -199,11 +199,12 @@ def test_the_kernels_of_the_page(compiler, tmp_path):
         assert flydsl_support.unwaited_stores(kernel, tmp_path) == ""
 
 
-def test_moris_names_are_these():
+def test_moris_names_are_these(monkeypatch):
     from mori.cco import device as of_mori
     from mori.cco.device import flydsl as of_mori_flydsl
 
     assert of_mori_flydsl.DevComm is cco.DevComm
     assert set(of_mori_flydsl.__all__) == {*cco.__all__, "SdmaOptFlags"}
     assert of_mori.get_bitcode_path is of_mori.find_cco_bitcode is of_mori_flydsl.find_cco_bitcode
+    monkeypatch.setenv("CCO_BITCODE_DIR", str(BUILD / "device/bitcode"))
     assert of_mori.find_cco_bitcode() == of_mori.find_cco_bitcode(6) == cco.find_cco_bitcode()

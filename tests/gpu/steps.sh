@@ -1,11 +1,12 @@
 # What both modes of `run` are made of. Takes root, stage, bin, out and gpus from it.
-failed=()
+failed=() skipped=()
 : > "$out/steps.txt"
 ends=${ends:-}  # Of $SECONDS: no step goes on after it. Empty: never.
 
-# step <name> <seconds> <command...>: logged, timed, bounded; its exit code goes to steps.txt.
+# step <name> <seconds> <command...>: logged, timed, bounded; its exit code goes to steps.txt. 77: the whole step was
+# skipped, which is no failure; a line of the log that begins with "skipped": a part of it was.
 step() {
-  local name=$1 limit=$2 started=$SECONDS status=0
+  local name=$1 limit=$2 started=$SECONDS status=0 word=ok parts
   shift 2
   if [ -n "$ends" ] && [ $((ends - SECONDS)) -lt "$limit" ]; then limit=$((ends - SECONDS)); fi
   if [ "$limit" -gt 0 ]; then
@@ -15,9 +16,27 @@ step() {
     status=124
   fi
   echo "$name $status" >> "$out/steps.txt"
-  printf '%-22s %s, %d s\n' "$name" "$([ $status = 0 ] && echo ok || echo "FAILED ($status)")" $((SECONDS - started))
-  if [ $status != 0 ]; then failed+=("$name"); tail -n 25 "$out/$name.log" | sed 's/^/    /'; fi
+  parts=$(grep -cE '^ *skipped: ' "$out/$name.log")
+  case $status in
+    0) if [ "$parts" -gt 0 ]; then skipped+=("$name ($parts of its parts)"); fi ;;
+    77) word=skipped status=0 skipped+=("$name") ;;
+    *) word="FAILED ($status)" failed+=("$name") ;;
+  esac
+  printf '%-22s %s, %d s\n' "$name" "$word" $((SECONDS - started))
+  if [ $status != 0 ]; then tail -n 25 "$out/$name.log" | sed 's/^/    /'; fi
   return $status
+}
+
+# The last lines: what failed, else what was not tried. False: a step failed.
+report() {
+  local list
+  if [ ${#failed[@]} -gt 0 ]; then echo "failed: ${failed[*]}"; fi
+  if [ ${#skipped[@]} -gt 0 ]; then
+    list=$(printf ', %s' "${skipped[@]}")
+    list="; NOT TRIED: ${list:2} (each log says why)"
+  fi
+  [ ${#failed[@]} -gt 0 ] && echo "results in $out${list:-}" && return 1
+  echo "all steps that ran passed; results in $out${list:-}"
 }
 
 describe_machine() {

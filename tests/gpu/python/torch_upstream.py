@@ -8,7 +8,8 @@ The file is not in torch's wheel. Get it from the tag of this release, beside th
     curl -O https://raw.githubusercontent.com/pytorch/pytorch/v2.11.0/test/distributed/test_symmetric_memory.py
     torch_upstream.py [--json FILE] [--select REGEX] test_symmetric_memory.py
 
-$TORCH_UPSTREAM_TESTS may name it instead. Prints each test's outcome; exit code 1: a test failed.
+$TORCH_UPSTREAM_TESTS may name it instead. Prints each test's outcome; exit code 1: a test failed,
+77: none was tried.
 """
 
 import argparse
@@ -53,10 +54,10 @@ def main():
 
     if asked.file is None:
         print(f"skipped: takes upstream's test_symmetric_memory.py of torch {torch.__version__}; see --help")
-        return 0
+        return 77
     if torch.cuda.device_count() < 2:
         print(f"skipped: takes two GPUs, and there are {torch.cuda.device_count()}")
-        return 0
+        return 77
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="cco-upstream-") as folder:
         (Path(folder) / "sitecustomize.py").write_text(SITE, encoding="utf-8")

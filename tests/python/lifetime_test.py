@@ -149,7 +149,7 @@ def test_exports_end_in_any_thread(daemon):
         for thread in threads:
             thread.join(PATIENCE_S)
         gc.collect()
-        assert window.export_count == 0 and not _dlpack._live
+        assert window.export_count == 0 and not _dlpack._lent
         poll_until("the window is still there", lambda: daemon.counts()["window"] == 0)
 
 

@@ -530,6 +530,55 @@ CCO_API cco_status cco_comm_get_device(cco_comm* comm, cco_device_comm* device);
 /* The same struct in device memory, for kernels that take a pointer. */
 CCO_API cco_status cco_comm_get_device_pointer(cco_comm* comm, const cco_device_comm** pointer);
 
+/* ---- Release queues: for bindings of languages with an interpreter --------------------------- */
+
+/* Foreign code lets go of what a binding has lent it (a DLPack tensor) wherever it likes: in a
+ * thread that the interpreter does not know, while an exception is on its way, after the
+ * interpreter has ended. No code of the language may run there. cco_release() only notes the object
+ * down and asks the interpreter to call back; it takes no lock, allocates nothing, and works from
+ * any thread, at any time. In a forked child it asks nobody: there the binding drains by itself. */
+typedef struct cco_release_queue cco_release_queue;
+
+/* Lies directly before every such object, and as long as the object is the binding's. */
+typedef struct cco_release_header {
+  struct cco_release_header* next; /* the library's */
+  cco_release_queue* queue;        /* where the object is noted down */
+} cco_release_header;
+
+typedef struct cco_release_queue_options {
+  uint32_t struct_size; /* sizeof(cco_release_queue_options) of the caller */
+  uint32_t reserved;    /* 0 */
+  /* Has the interpreter call work(argument) once, soon, where its code may run. Non-zero: not now;
+   * then the next release asks again. Called from any thread; must neither wait nor call back. For
+   * Python: Py_AddPendingCall. */
+  int (*schedule)(int (*work)(void*), void* argument);
+  /* The binding takes `object` back; it may free it. Called by cco_release_queue_drain(). */
+  void (*released)(void* object);
+  /* What cco_release_capsule() asks, for all queues of the process, or null: PyCapsule_IsValid and
+   * PyCapsule_GetPointer. */
+  int (*capsule_is_valid)(void* capsule, const char* name);
+  void* (*capsule_pointer)(void* capsule, const char* name);
+} cco_release_queue_options;
+
+/* It stays until the process ends: releases may come that late. */
+CCO_API cco_status cco_release_queue_create(const cco_release_queue_options* options,
+                                            cco_release_queue** queue);
+
+/* Takes back, in this thread, what has been noted down by now. Always 0: it is what `schedule` is
+ * given, with the queue. Null and closed queues have nothing. */
+CCO_API int32_t cco_release_queue_drain(void* queue);
+
+/* The interpreter ends: neither `schedule` nor `released` is called any more, and none is running
+ * in `schedule` when this returns. What is still out is left to the end of the process. */
+CCO_API void cco_release_queue_close(cco_release_queue* queue);
+
+/* Notes `object` down; null: nothing. It is a DLPack tensor's deleter. */
+CCO_API void cco_release(void* object);
+
+/* Does so for a tensor in a PyCapsule that no consumer has taken. It is the capsule's destructor,
+ * for capsules named "dltensor" or "dltensor_versioned". */
+CCO_API void cco_release_capsule(void* capsule);
+
 #ifdef __cplusplus
 }
 #endif

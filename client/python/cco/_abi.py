@@ -232,6 +232,21 @@ class WindowDevice(Structure):
     ]
 
 
+class ReleaseHeader(Structure):
+    _fields_ = [("next", c_void_p), ("queue", c_void_p)]
+
+
+class ReleaseQueueOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("schedule", c_void_p),
+        ("released", c_void_p),
+        ("capsule_is_valid", c_void_p),
+        ("capsule_pointer", c_void_p),
+    ]
+
+
 class DeviceComm(Structure):
     """A group as a kernel sees it: `cco_device_comm`, for kernels that take it by value."""
 
@@ -312,4 +327,9 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "cco_comm_check": (c_int, [_Handle]),
     "cco_comm_get_device": (c_int, [_Handle, POINTER(DeviceComm)]),
     "cco_comm_get_device_pointer": (c_int, [_Handle, _Out]),
+    "cco_release_queue_create": (c_int, [POINTER(ReleaseQueueOptions), _Out]),
+    "cco_release_queue_drain": (c_int32, [_Handle]),
+    "cco_release_queue_close": (None, [_Handle]),
+    "cco_release": (None, [c_void_p]),
+    "cco_release_capsule": (None, [c_void_p]),
 }

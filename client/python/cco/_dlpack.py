@@ -1,6 +1,9 @@
 """DLPack capsules, in pure Python: what torch.from_dlpack() and numpy.from_dlpack() take.
 
-The structs are this module's until the consumer calls their deleter, which gives the export back.
+Consumers let go of a tensor anywhere: while an exception is pending, in a thread without the
+interpreter, after its end. So what they call is the library's cco_release(), which only notes the
+tensor down; drain() takes it back, as a pending call of the interpreter or before the next call of
+an owner, whichever is first.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_int64, c_uint8, c_u
 from ctypes import c_uint64, c_void_p
 from typing import Any, Callable
 
+from cco import _abi
+from cco._library import library
+
 CPU, CUDA, ROCM = 1, 2, 10  # DLDeviceType.
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _VERSION = (1, 0)
-
-_Deleter = CFUNCTYPE(None, c_void_p)
 
 
 class _Tensor(Structure):
@@ -49,10 +53,69 @@ class _ManagedVersioned(Structure):
     ]
 
 
-# What consumers hold, by the struct's address: the struct, its shape and strides, what to call.
-_live: dict[int, tuple[Any, Any, Callable[[], None]]] = {}
+class _Lent(Structure):
+    _fields_ = [("header", _abi.ReleaseHeader), ("managed", _Managed)]
+
+
+class _LentVersioned(Structure):
+    _fields_ = [("header", _abi.ReleaseHeader), ("managed", _ManagedVersioned)]
+
+
+# What consumers hold, by the managed tensor's address: the structs, and what to call. Each entry
+# has a reference too many, so that at exit it outlives this module: consumers may still look at it.
+_lent: dict[int, tuple[Any, Any, Callable[[], None]]] = {}
+
+_api = ctypes.pythonapi
+_new_capsule = _api.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
+_NAMES = (b"dltensor", b"dltensor_versioned")
+
+
+def _released(address: int) -> None:
+    """Called by drain(), where Python may run."""
+    # pop() is one step of the interpreter: a lock could be held by this very thread.
+    entry = _lent.pop(address)
+    try:
+        entry[2]()
+    finally:
+        _api.Py_DecRef(ctypes.py_object(entry))
+
+
+_released_in_c = CFUNCTYPE(None, c_void_p)(_released)
+
+# Capsules that outlive this module have the names.
+_api.Py_IncRef(ctypes.py_object(_NAMES))
+
+
+class _Queue:
+    """The library's release queue of this process."""
+
+    def __init__(self) -> None:
+        functions = library()
+        options = _abi.ReleaseQueueOptions(
+            schedule=_address(_api.Py_AddPendingCall),
+            released=_address(_released_in_c),
+            capsule_is_valid=_address(_api.PyCapsule_IsValid),
+            capsule_pointer=_address(_api.PyCapsule_GetPointer),
+        )
+        out = c_void_p()
+        functions.check(
+            functions.cco_release_queue_create(ctypes.byref(options), ctypes.byref(out))
+        )
+        self.handle = out.value
+        self.drain = functions.cco_release_queue_drain
+        self.close = functions.cco_release_queue_close
+        self.deleter = _address(functions.cco_release)
+        self.destructor = _address(functions.cco_release_capsule)
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, c_void_p).value
+
+
 _lock = threading.Lock()
-_armed = True
+_made: _Queue | None = None
 
 
 def _after_fork() -> None:
@@ -63,42 +126,18 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _delete(address: int | None) -> None:
-    if address is not None:
-        # pop() is one step of the interpreter: a lock could be held by this very thread.
-        entry = _live.pop(address, None)
-        if entry is not None:
-            entry[2]()
+def _queue() -> _Queue:
+    global _made
+    with _lock:
+        if _made is None:
+            _made = _Queue()
+    return _made
 
 
-_delete_in_c = _Deleter(_delete)
-_delete_address = ctypes.cast(_delete_in_c, c_void_p).value
-
-_api = ctypes.pythonapi
-_new_capsule = _api.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
-# With the capsule as a plain address: its destructor must not touch its reference count.
-_is_valid = _api.PyCapsule_IsValid
-_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [c_void_p, ctypes.c_char_p]
-_get_pointer = _api.PyCapsule_GetPointer
-_get_pointer.restype, _get_pointer.argtypes = c_void_p, [c_void_p, ctypes.c_char_p]
-
-_NAMES = (b"dltensor", b"dltensor_versioned")  # The strings outlive all capsules.
-
-
-def _end_capsule(capsule: int) -> None:
-    """A capsule that nobody has consumed ends."""
-    for name in _NAMES:
-        if _is_valid(capsule, name):
-            _delete(_get_pointer(capsule, name))
-
-
-_end_capsule_in_c = _Deleter(_end_capsule)
-
-# Consumers may call these when this module is gone.
-for _callback in (_delete_in_c, _end_capsule_in_c, *_NAMES):
-    _api.Py_IncRef(ctypes.py_object(_callback))
+def drain() -> None:
+    """Takes back, in this thread, what consumers have let go of by now. Hold no lock."""
+    if _lent and _made is not None:
+        _made.drain(_made.handle)
 
 
 def capsule(
@@ -115,6 +154,7 @@ def capsule(
     device   (DLDeviceType, ordinal)
     element  (DLDataTypeCode, bits)
     """
+    queue = _queue()
     rank = len(shape)
     numbers = (c_int64 * (2 * max(rank, 1)))()
     stride = 1
@@ -124,27 +164,19 @@ def capsule(
     shapes = ctypes.cast(numbers, POINTER(c_int64))
     strides = ctypes.cast(ctypes.byref(numbers, 8 * rank), POINTER(c_int64))
     tensor = _Tensor(address, *device, rank, *element, 1, shapes, strides, 0)
-    managed: _Managed | _ManagedVersioned
+    lent: _Lent | _LentVersioned
     if versioned:
         flags = _READ_ONLY if read_only else 0
-        managed = _ManagedVersioned(*_VERSION, None, None, flags, tensor)
+        managed = _ManagedVersioned(*_VERSION, None, queue.deleter, flags, tensor)
+        lent = _LentVersioned((None, queue.handle), managed)
     else:
-        managed = _Managed(tensor, None, None)
-    key = ctypes.addressof(managed)
-    with _lock:
-        _live[key] = (managed, numbers, release)
-        if _armed:
-            managed.deleter = _delete_address
-        else:
-            _abandon(key)
-    return _new_capsule(key, _NAMES[versioned], ctypes.cast(_end_capsule_in_c, c_void_p))
-
-
-def _abandon(key: int) -> None:
-    managed, numbers, _ = _live[key]
-    managed.deleter = None
-    for kept in (managed, numbers):
-        _api.Py_IncRef(ctypes.py_object(kept))
+        lent = _Lent((None, queue.handle), _Managed(tensor, None, queue.deleter))
+    key = ctypes.addressof(lent) + ctypes.sizeof(_abi.ReleaseHeader)
+    entry = (lent, numbers, release)
+    made = _new_capsule(key, _NAMES[versioned], queue.destructor)
+    _api.Py_IncRef(ctypes.py_object(entry))
+    _lent[key] = entry
+    return made
 
 
 def disarm() -> None:
@@ -152,8 +184,6 @@ def disarm() -> None:
 
     What is alive stays alive until the process ends.
     """
-    global _armed
-    with _lock:
-        _armed = False
-        for key in list(_live):
-            _abandon(key)
+    if _made is not None:
+        _made.drain(_made.handle)
+        _made.close(_made.handle)

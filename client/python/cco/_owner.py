@@ -16,7 +16,7 @@ from cco.errors import FailedPrecondition, Status
 
 Self = TypeVar("Self", bound="Owner")
 
-# Reentrant: garbage collection may release an export while this thread is in here.
+# Reentrant: garbage collection, or a pending call, may release an export in this thread meanwhile.
 _lock = threading.RLock()
 # Owners without a parent, by handle: ended at the process's exit.
 _roots: dict[int, weakref.ref[Owner]] = {}
@@ -56,6 +56,10 @@ class Owner:
     @property
     def handle(self) -> int:
         """The C interface's handle. FailedPrecondition: closed, or its parent is."""
+        _dlpack.drain()  # Every call comes by here: what is free by now is so for it.
+        return self._usable()
+
+    def _usable(self) -> int:
         owner: Owner | None = self
         while owner is not None:
             if owner._closed:
@@ -77,10 +81,12 @@ class Owner:
     @property
     def export_count(self) -> int:
         """How many live tensors and arrays were made from it or from what belongs to it."""
+        _dlpack.drain()
         return self._exports
 
     def close(self) -> None:
         """Gives it up. Local; kernels that use it must have ended. Never fails, may be repeated."""
+        _dlpack.drain()
         with _lock:
             self._closed = True
             ended = self._ended()
@@ -100,15 +106,16 @@ class Owner:
 
     def _retain(self) -> None:
         """Counts an export. FailedPrecondition: closed."""
+        _dlpack.drain()
         with _lock:
-            self.handle  # noqa: B018: raises
+            self._usable()
             owner: Owner | None = self
             while owner is not None:
                 owner._exports += 1
                 owner = owner._parent
 
     def _release(self) -> None:
-        """Uncounts an export; may come from any thread, also from garbage collection."""
+        """Uncounts an export; may come from any thread, also from a weak reference's callback."""
         with _lock:
             owner: Owner | None = self
             while owner is not None:

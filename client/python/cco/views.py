@@ -149,15 +149,19 @@ class View:
             raise BufferError(f"{self!r} is for reading: that takes a consumer of DLPack 1.0")
         element = (self.dtype.code, self.dtype.bits)
         self._owner._retain()
-        return _dlpack.capsule(
-            self.ptr,
-            self.__dlpack_device__(),
-            element,
-            self.shape,
-            self.read_only,
-            versioned,
-            self._owner._release,
-        )
+        try:
+            return _dlpack.capsule(
+                self.ptr,
+                self.__dlpack_device__(),
+                element,
+                self.shape,
+                self.read_only,
+                versioned,
+                self._owner._release,
+            )
+        except BaseException:
+            self._owner._release()
+            raise
 
     def _interface(self) -> dict[str, Any]:
         """What both array interfaces say. Consumers keep this view, so it keeps the memory."""

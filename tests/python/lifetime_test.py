@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -323,28 +324,48 @@ def test_a_forked_child_is_refused_and_harms_nobody(daemon, leave):
     daemon.expect_nothing_left()
 
 
-def test_a_fork_while_another_thread_closes(daemon):
-    """Method  a thread holds the lock that close() takes, as it may at a fork; the child must not wait."""
-    ended = run(LIVE + """
+LOCKS = {}  # Module -> the script's line that takes its lock in the child; every lock there is has to be here.
+LOCKS["_owner"] = "window.close()"
+LOCKS["_dlpack"] = "_dlpack._made = None; _dlpack._queue()"
+LOCKS["_library"] = "_library._loaded = None; _library.library()"
+LOCKS["torch"] = "cco.torch._registered.add('x'); cco.torch.register_symm_backend('x')"
+
+
+@pytest.mark.parametrize("module", LOCKS)
+def test_a_fork_while_another_thread_holds_a_lock(daemon, module):
+    """Method  a thread holds the lock, as it may at a fork; the child must not wait for it."""
+    if module == "torch":
+        pytest.importorskip("torch")
+    ended = run(LIVE + f"""
 import os, signal
-from cco import _owner
+import cco.{module}
+from cco import _dlpack, _library
 held, over = threading.Event(), threading.Event()
-def closing():
-    with _owner._lock:
+def holding():
+    with cco.{module}._lock:
         held.set()
         over.wait()
-threading.Thread(target=closing, daemon=True).start()
+threading.Thread(target=holding, daemon=True).start()
 held.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    window.close()
+    {LOCKS[module]}
     os._exit(0)
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 over.set()
 assert code == 0, code
 """, "-W", "ignore::ResourceWarning", "-W", "ignore::DeprecationWarning")
     assert ended.stderr == ""
+
+
+def test_every_lock_is_tried_at_a_fork():
+    package = Path(cco.__file__).parent
+    for path in package.rglob("*.py"):
+        made = path.read_text(encoding="utf-8").count("Lock()")
+        module = path.relative_to(package).with_suffix("").as_posix().removesuffix("/__init__")
+        # Made twice: at import, and in the child.
+        assert made == (2 if module in LOCKS else 0), f"{path} makes locks {made} times"
 
 
 def test_fork_before_the_first_client(daemon):

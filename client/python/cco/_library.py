@@ -102,6 +102,14 @@ _lock = threading.Lock()
 _loaded: Library | None = None
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # Another thread of the parent may have held it.
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def library() -> Library:
     """The library, loaded at its first use: importing cco alone loads nothing."""
     global _loaded

@@ -5,7 +5,6 @@ The names, arguments and defaults of `mori.cco`; what differs is listed in docs/
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
@@ -243,7 +242,6 @@ class Communicator:
         self._client = client
         self._group: Group | None = group
         self._resources: list[CCOResource] = []
-        self._lock = threading.Lock()
 
     @staticmethod
     def get_unique_id() -> UniqueId:
@@ -421,15 +419,16 @@ class Communicator:
             raise
         return result
 
+    # Without a lock, which a forked child might find held: each is one step of the list.
+
     def _tracked(self) -> list[CCOResource]:
-        with self._lock:
-            return list(self._resources)
+        return list(self._resources)
 
     def _track(self, resource: CCOResource) -> None:
-        with self._lock:
-            self._resources.append(resource)
+        self._resources.append(resource)
 
     def _forget(self, resource: CCOResource) -> None:
-        with self._lock:
-            if resource in self._resources:
-                self._resources.remove(resource)
+        try:
+            self._resources.remove(resource)
+        except ValueError:
+            pass  # Another thread was first.

@@ -48,6 +48,14 @@ _registered: set[str] = set()
 _extension: ctypes.CDLL | None = None
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # Another thread of the parent may have held it.
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class TensorWindow(NamedTuple):
     """Where a symmetric tensor lies, in cco's words. Valid as long as the tensor or its handle is."""
 

@@ -101,6 +101,49 @@ def test_memory_of_a_gpu(window):
         assert window.export_count == 0
 
 
+def test_a_window_as_an_array(window):
+    array = numpy.asarray(window)
+    assert (array.dtype, array.shape, array.ctypes.data) == (numpy.uint8, (4096,), window.address())
+    array[3] = 7
+    assert numpy.from_dlpack(window)[3] == 7 and window.export_count == 1
+    copied, wider = numpy.array(window), numpy.asarray(window, dtype="int16")
+    array[3] = 8
+    assert (copied[3], wider[3]) == (7, 7)
+    del array
+    assert window.export_count == 0
+    with pytest.raises(ValueError, match="copy"):
+        window.__array__("int16", copy=False)
+
+
+def test_a_gpus_window_as_an_array(daemon):
+    """Method  the group says that its memory is a GPU's; closed, the consumer has the window object alone."""
+    with cco.Client() as client, cco.Group(client, rank=0, size=1, name="g") as group:
+        window = cco.Window(group, "w", 4096)
+        assert not hasattr(window, "__cuda_array_interface__")
+        client.driver = "cuda"
+        expected = {"shape": (4096,), "typestr": "|u1", "data": (window.address(), False), "strides": None,
+                    "version": 3, "stream": None}
+        assert window.__cuda_array_interface__ == window.__cuda_array_interface__ == expected
+        assert window.export_count == 1
+        for made in (window, window.view()):
+            with pytest.raises(cco.FailedPrecondition, match="GPU memory"):
+                numpy.asarray(made)
+        window.close()
+        assert daemon.counts()["window"] == 1, "the consumer has no memory any more"
+        del window, made
+        assert group.export_count == 0 and daemon.counts()["window"] == 0
+
+
+def test_nothing_becomes_an_array_of_objects(window):
+    """Goal    what NumPy cannot have is an error, never an array of one Python object."""
+    for made in (window.view(dtype="bfloat16"), window.view(dtype="float8_e5m2")):
+        with pytest.raises(cco.InvalidArgument, match="NumPy has no"):
+            numpy.asarray(made)
+    window.close()
+    with pytest.raises(cco.FailedPrecondition, match="closed"):
+        numpy.asarray(window)
+
+
 def test_memory_for_reading(window):
     view = View(window, Place(window.address(), 64, "host", 0, read_only=True), "uint8", None, 0)
     assert not numpy.from_dlpack(view).flags.writeable and not view.numpy().flags.writeable

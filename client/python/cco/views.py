@@ -164,13 +164,9 @@ class View:
             raise
 
     def _interface(self) -> dict[str, Any]:
-        """What both array interfaces say. Consumers keep this view, so it keeps the memory."""
+        """What both array interfaces say. AttributeError: NumPy lacks the type."""
         if self.dtype.typestr is None:
             raise AttributeError(f"the array interface has no {self.dtype.name}: use DLPack")
-        if not self._held:
-            self._owner._retain()
-            weakref.finalize(self, self._owner._release).atexit = False
-            self._held = True
         return {
             "shape": self.shape,
             "typestr": self.dtype.typestr,
@@ -179,17 +175,40 @@ class View:
             "version": 3,
         }
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def _cuda_interface(self) -> dict[str, Any]:
         if self._place.driver == "host":
             raise AttributeError("memory of the host driver is no GPU memory")
         return {**self._interface(), "stream": None}
+
+    def _hold(self) -> None:
+        """Consumers of an interface keep this view, so from here on it keeps the memory."""
+        if not self._held:
+            self._owner._retain()
+            weakref.finalize(self, self._owner._release).atexit = False
+            self._held = True
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = self._cuda_interface()
+        self._hold()
+        return found
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if self._place.driver != "host":
             raise AttributeError("GPU memory cannot be read by the CPU")
-        return self._interface()
+        found = self._interface()
+        self._hold()
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For NumPy, which comes here where the array interface is not to be had, and says why."""
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"{self!r} as {dtype} takes a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
         """As a NumPy array, on the `host` driver.

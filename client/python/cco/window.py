@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, NamedTuple
 
-from cco import _abi
+from cco import _abi, _owner
 from cco._library import library
 from cco._owner import Owner
 from cco.client import Client, ExternalMemory, encode, fill, fit
@@ -44,6 +45,7 @@ class Window(Owner):
 
     _kind = "window"
     _destroy = "cco_window_destroy"
+    _is_export = False  # Counts itself: who has its CUDA array interface keeps no view.
 
     def __init__(
         self,
@@ -197,12 +199,33 @@ class Window(Owner):
         )
         return View(self, place, dtype, shape, offset)
 
+    # This rank's copy as bytes, for consumers that take the window itself.
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.view().__dlpack_device__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        """This rank's copy as bytes."""
+        """See View.__dlpack__()."""
         return self.view().__dlpack__(**options)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """On GPUs. Consumers keep this object, so from here on it is an export while it lives."""
+        found = self.view()._cuda_interface()
+        with _owner._lock:
+            if not self._is_export:
+                self._retain()
+                self._is_export = True
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For numpy.asarray(), on the `host` driver; see View.numpy()."""
+        return self.view().__array__(dtype, copy)
+
+    def __del__(self, _ending: Any = sys.is_finalizing) -> None:
+        if self._is_export and not _ending():
+            self._release()
+        super().__del__()
 
     def grant(self, tenant: str, access: int = _abi.ACCESS_READ) -> bytes:
         """A secret of 16 bytes with which processes of `tenant` attach to this window. Local.

@@ -135,7 +135,7 @@ def test_bitcode_for_no_gpu_says_what_to_do(daemon, monkeypatch):
 
 def test_requirements_have_moris_defaults():
     wanted = mori.cco.CCODevCommRequirements()
-    assert {key: value for key, value in vars(wanted).items() if key != "signal_count"} == {
+    assert {key: getattr(wanted, key) for key in wanted.__slots__ if key != "signal_count"} == {
         "gda_connection_type": 2, "gda_context_count": 4, "gda_signal_count": 16, "gda_counter_count": 16,
         "gda_queue_depth": 0, "gda_traffic_class": -1, "lsa_barrier_count": 0, "rail_gda_barrier_count": 0,
         "sdma_queue_count": 0, "barrier_count": 0}
@@ -316,7 +316,7 @@ def test_a_destroyed_communicator_says_so(daemon):
 
 
 @pytest.mark.parametrize(("nranks", "rank", "vmm", "text"), [
-    (0, 0, 0, "rank 0 of 0"), (2, 2, 0, "rank 2 of 2"), (1, -1, 0, "rank is -1"), (1, 0, 2**64, "slot_bytes")])
+    (0, 0, 0, "rank 0 of 0"), (2, 2, 0, "rank 2 of 2"), (1, -1, 0, "rank is -1"), (1, 0, 2**64, "per_rank_vmm")])
 def test_init_refuses(daemon, nranks, rank, vmm, text):
     with pytest.raises(cco.InvalidArgument, match=text):
         mori.cco.Communicator.init(nranks, rank, mori.cco.get_unique_id(), vmm)

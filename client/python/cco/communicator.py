@@ -5,10 +5,12 @@ The names, arguments and defaults of `mori.cco`; what differs is listed in docs/
 
 from __future__ import annotations
 
+from ctypes import c_uint32, c_uint64
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
 from cco import _abi
+from cco._arguments import expect, fit, integer
 from cco._owner import Owner
 from cco.client import Client, Memory
 from cco.errors import Error, FailedPrecondition, InvalidArgument, Status
@@ -32,33 +34,63 @@ def get_unique_id() -> UniqueId:
     return UniqueId.create()
 
 
+# Field -> its limits, both inclusive.
+_REQUIREMENTS = {
+    "gda_connection_type": (GDA_CONNECTION_NONE, GDA_CONNECTION_RAIL),
+    "gda_context_count": (0, 64),
+    "gda_signal_count": (0, 65536),
+    "gda_counter_count": (0, 65536),
+    "gda_queue_depth": (0, 32768),
+    "gda_traffic_class": (-1, 255),
+    "lsa_barrier_count": (0, 4096),
+    "rail_gda_barrier_count": (0, 4096),
+    "sdma_queue_count": (0, 8),
+    "barrier_count": (0, 4096),
+    "signal_count": (0, 65536),
+}
+
+
 class CCODevCommRequirements:
-    """What `create_dev_comm()` is asked for; the fields are read and written.
+    """What `create_dev_comm()` is asked for; the fields are read and written, and there are no more.
 
     MORI's fields have MORI's defaults. `signal_count` is an addition: signals that stores raise.
+    Their limits hold wherever the ranks are, whether or not a transport is used.
     """
 
+    __slots__ = tuple(_REQUIREMENTS)
+
     def __init__(self) -> None:
-        self.gda_connection_type = GDA_CONNECTION_CROSSNODE
-        self.gda_context_count = 4  #: Queue pairs per peer.
-        self.gda_signal_count = 16
-        self.gda_counter_count = 16
-        self.gda_queue_depth = 0  #: 0: the default.
-        self.gda_traffic_class = -1  #: -1: the provider's default.
-        self.lsa_barrier_count = 0
-        self.rail_gda_barrier_count = 0
-        self.sdma_queue_count = 0  #: Per peer; 0: the default, and SDMA may be missing.
-        self.barrier_count = 0  #: Over all ranks.
-        self.signal_count = 0
+        self.gda_connection_type = GDA_CONNECTION_CROSSNODE  #: GDA_CONNECTION_*
+        self.gda_context_count = 4  #: Queue pairs per peer, to 64; 0: 4.
+        self.gda_signal_count = 16  #: Per rank, to 65536.
+        self.gda_counter_count = 16  #: Per rank, to 65536.
+        self.gda_queue_depth = 0  #: Operations per queue pair, a power of two, 16 to 32768; 0: 1024.
+        self.gda_traffic_class = -1  #: Of the packets, to 255; -1: the provider's default.
+        self.lsa_barrier_count = 0  #: Over the ranks of an LSA team, to 4096.
+        self.rail_gda_barrier_count = 0  #: Over the ranks with this LSA rank, to 4096.
+        self.sdma_queue_count = 0  #: Per peer, to 8; 0: the default, and SDMA may be missing.
+        self.barrier_count = 0  #: Over all ranks, to 4096.
+        self.signal_count = 0  #: Per rank, to 65536.
+
+    def __setattr__(self, name: str, value: int) -> None:
+        if name not in _REQUIREMENTS:
+            fields = ", ".join(_REQUIREMENTS)
+            raise AttributeError(f"CCODevCommRequirements has no {name}; its fields are {fields}")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _REQUIREMENTS)
+        return f"<cco.CCODevCommRequirements {fields}>"
 
     def _options(self, group: Group) -> dict[str, Any]:
-        """For Comm(). InvalidArgument: a count is negative, no such connection."""
-        for name, value in vars(self).items():
-            if not isinstance(value, int) or (value < 0 and name != "gda_traffic_class"):
-                raise InvalidArgument(Status.INVALID_ARGUMENT, f"{name} is {value!r}")
-        if self.gda_connection_type > GDA_CONNECTION_RAIL:
+        """For Comm(). InvalidArgument: over a limit. TypeError: no integer."""
+        for name, (low, high) in _REQUIREMENTS.items():
+            integer(getattr(self, name), name, low, high)
+        depth = self.gda_queue_depth
+        if depth != 0 and (depth < 16 or depth & (depth - 1) != 0):
             raise InvalidArgument(
-                Status.INVALID_ARGUMENT, f"gda_connection_type is {self.gda_connection_type}"
+                Status.INVALID_ARGUMENT,
+                f"gda_queue_depth is {depth}; it takes a power of two, 16 to 32768, or 0",
             )
         has_other_nodes = group.lsa_size != group.size
         options: dict[str, Any] = {
@@ -263,6 +295,10 @@ class Communicator:
         The device is the one that the calling thread has made current; where none is, or on the
         `host` driver, that of the local rank. The daemon is found as by Client().
         """
+        nranks = fit(c_uint32, nranks, "nranks")
+        rank = fit(c_uint32, rank, "rank")
+        per_rank_vmm = fit(c_uint64, per_rank_vmm, "per_rank_vmm")
+        expect(unique_id, UniqueId, "unique_id", "a cco.UniqueId: UniqueId.from_bytes(raw)")
         units = (per_rank_vmm + _SLOT_UNIT_BYTES - 1) // _SLOT_UNIT_BYTES
         client = Client()
         try:
@@ -313,6 +349,7 @@ class Communicator:
     def alloc_mem(self, size: int) -> AllocatedMemory:
         """`size` bytes of this rank's device, not zeroed; 0 bytes have the address 0. Local."""
         group = self._get("allocate memory")
+        size = fit(c_uint64, size, "size")
         memory = Memory(self._client, size, device=group.device) if size != 0 else None
         return AllocatedMemory(self, memory)
 
@@ -321,6 +358,8 @@ class Communicator:
         group = self._get("register window")
 
         def prepare() -> Memory:
+            fit(c_uint64, ptr, "ptr")
+            fit(c_uint64, size, "size")
             for resource in self._tracked():
                 if isinstance(resource, AllocatedMemory) and resource.is_valid:
                     memory = resource.memory
@@ -347,6 +386,8 @@ class Communicator:
         group = self._get("register external window")
 
         def prepare() -> Memory:
+            fit(c_uint64, ext_ptr, "ext_ptr")
+            fit(c_uint64, size, "size")
             return Memory.at(self._client, ext_ptr, size, device=group.device)
 
         with self._together(group, prepare, Memory.close) as memory:
@@ -357,7 +398,11 @@ class Communicator:
         """A device communicator for kernels. Collective, with equal requirements on every rank."""
         group = self._get("create dev comm")
         wanted = requirements if requirements is not None else CCODevCommRequirements()
-        options = self._together(group, lambda: wanted._options(group))
+
+        def prepare() -> dict[str, Any]:
+            return expect(wanted, CCODevCommRequirements, "requirements")._options(group)
+
+        options = self._together(group, prepare)
         try:
             comm = Comm(group, timeout_ms=_TIMEOUT_MS, **options)
         except FailedPrecondition:

@@ -43,6 +43,33 @@ def test_torch(window):
     assert window.view(dtype="uint8", shape=()).numpy().shape == ()
 
 
+def test_types_by_other_names(window):
+    for given, name in ((float, "float64"), (int, "int64"), (bool, "bool"), (complex, "complex128"),
+                        (numpy.bool_, "bool"), (numpy.intc, "int32"), (">u1", "uint8"), (numpy.dtype(">i1"), "int8")):
+        assert window.view(dtype=given).dtype.name == numpy.dtype(given).name == name
+    for name, kind in DATA_TYPES.items():
+        if kind.typestr is not None:
+            for order in ("", "<", "=", "|"):
+                code = order + kind.typestr[1:]
+                assert window.view(dtype=code).dtype.name == name == numpy.dtype(code).name
+    assert window.view(dtype="torch.bfloat16").dtype.name == "bfloat16"
+
+
+@pytest.mark.parametrize("code", ["i2", "i4", "u8", "f2", "f4", "f8", "c8"])
+def test_swapped_bytes_are_refused(window, code):
+    name = numpy.dtype(code).name
+    for given in (">" + code, numpy.dtype(">" + code), numpy.dtype(code).newbyteorder()):
+        with pytest.raises(cco.InvalidArgument, match=f"big-endian.*take '{name}'"):
+            window.view(dtype=given)
+
+
+@pytest.mark.parametrize("given", ["float", "int", "f3", "4", "", "<", "<float32<", "U3", numpy.dtype("U3"), None, 4,
+                                   numpy.dtype("datetime64[s]"), numpy.dtype("i4,f4"), str, object, list, b"f4", []])
+def test_what_is_no_type(window, given):
+    with pytest.raises(cco.InvalidArgument, match="is none of bfloat16, bool"):
+        window.view(dtype=given)
+
+
 def test_shapes(window):
     assert window.view(dtype="int32").shape == (1024,)
     assert window.view(dtype="int32", offset=4000).shape == (24,)

@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any, NamedTuple
 
 from cco import _abi
+from cco._arguments import encode_path, expect, fill, fit
 from cco._library import library
 from cco._owner import Owner
-from cco.errors import InvalidArgument, Status
 from cco.views import Place, View
-
-
-def encode(text: str | None, what: str) -> bytes | None:
-    """For C. InvalidArgument: a zero byte in it."""
-    if text is None:
-        return None
-    raw = text.encode("utf-8", "surrogateescape")
-    if b"\0" in raw:
-        raise InvalidArgument(Status.INVALID_ARGUMENT, f"{what} {text!r} has a zero byte in it")
-    return raw
-
-
-_LIMITS = {
-    ctypes.c_int32: (-(2**31), 2**31 - 1),
-    ctypes.c_uint32: (0, 2**32 - 1),
-    ctypes.c_uint64: (0, 2**64 - 1),
-}
-
-
-_KINDS: dict[type[_abi.Sized], dict[str, Any]] = {}  # Of the fields that are numbers.
-
-
-def fit(kind: Any, value: int, what: str) -> int:
-    """A number that a C type holds: ctypes would cut it. InvalidArgument: it does not."""
-    low, high = _LIMITS[kind]
-    if low <= value <= high:
-        return value
-    raise InvalidArgument(Status.INVALID_ARGUMENT, f"{what} is {value}; it takes {low} to {high}")
-
-
-def fill(options: type[_abi.Sized], **fields: Any) -> Any:
-    """An options struct; numbers are checked against their fields."""
-    kinds = _KINDS.get(options)
-    if kinds is None:
-        named = [(field[0], field[1]) for field in options._fields_]
-        kinds = _KINDS[options] = {name: kind for name, kind in named if kind in _LIMITS}
-    for name, value in fields.items():
-        kind = kinds.get(name)
-        if kind is not None:
-            fit(kind, value, name)
-    return options(**fields)
 
 
 class Gpu(NamedTuple):
@@ -86,11 +46,13 @@ class Client(Owner):
     _kind = "client"
     _destroy = "cco_client_destroy"
 
-    def __init__(self, *, socket_path: str | None = None, timeout_ms: int = 0) -> None:
+    def __init__(
+        self, *, socket_path: str | os.PathLike[str] | None = None, timeout_ms: int = 0
+    ) -> None:
         options = fill(
             _abi.ClientOptions,
             timeout_ms=timeout_ms,
-            socket_path=encode(socket_path, "socket_path"),
+            socket_path=encode_path(socket_path, "socket_path"),
         )
         out = ctypes.c_void_p()
         library().check(library().cco_client_create(ctypes.byref(options), ctypes.byref(out)))
@@ -118,7 +80,7 @@ class Client(Owner):
     def gpu(self, device: int) -> Gpu:
         """NotFound: no such device in this process."""
         info = _abi.GpuInfo()
-        fit(ctypes.c_int32, device, "device")
+        device = fit(ctypes.c_int32, device, "device")
         library().check(library().cco_client_get_gpu(self.handle, device, ctypes.byref(info)))
         return Gpu(
             info.device,
@@ -149,8 +111,9 @@ class Memory(Owner):
     _destroy = "cco_memory_destroy"
 
     def __init__(self, client: Client, size_bytes: int, *, device: int = 0) -> None:
-        fit(ctypes.c_int32, device, "device")
-        fit(ctypes.c_uint64, size_bytes, "size_bytes")
+        expect(client, Client, "client")
+        device = fit(ctypes.c_int32, device, "device")
+        size_bytes = fit(ctypes.c_uint64, size_bytes, "size_bytes")
         out = ctypes.c_void_p()
         library().check(
             library().cco_memory_create(client.handle, device, size_bytes, ctypes.byref(out))
@@ -168,9 +131,10 @@ class Memory(Owner):
         InvalidArgument: no such memory, not exportable, or not within one allocation; the reason
         says what to change.
         """
-        fit(ctypes.c_int32, device, "device")
-        fit(ctypes.c_uint64, address, "address")
-        fit(ctypes.c_uint64, size_bytes, "size_bytes")
+        expect(client, Client, "client")
+        device = fit(ctypes.c_int32, device, "device")
+        address = fit(ctypes.c_uint64, address, "address")
+        size_bytes = fit(ctypes.c_uint64, size_bytes, "size_bytes")
         out = ctypes.c_void_p()
         library().check(
             library().cco_memory_import(

@@ -7,9 +7,10 @@ import enum
 from typing import Any, NamedTuple, TypeVar
 
 from cco import _abi
+from cco._arguments import encode, expect, fill, fit, raw_bytes
 from cco._library import library
 from cco._owner import Owner
-from cco.client import Client, encode, fill, fit
+from cco.client import Client
 from cco.errors import FailedPrecondition, InvalidArgument, Status
 
 
@@ -25,11 +26,8 @@ class UniqueId:
     __slots__ = ("_raw",)
 
     def __init__(self, raw: bytes) -> None:
-        if len(raw) != ctypes.sizeof(_abi.UniqueId):
-            raise InvalidArgument(
-                Status.INVALID_ARGUMENT, f"a unique id has 128 bytes, not {len(raw)}"
-            )
-        self._raw = _abi.UniqueId.from_buffer_copy(raw)
+        checked = raw_bytes(raw, ctypes.sizeof(_abi.UniqueId), "raw", "a unique id")
+        self._raw = _abi.UniqueId.from_buffer_copy(checked)
 
     @classmethod
     def create(cls: type[SomeId]) -> SomeId:
@@ -143,6 +141,9 @@ class Group(Owner):
         lease: str | None = None,
         timeout_ms: int = 0,
     ) -> None:
+        expect(client, Client, "client")
+        if unique_id is not None:
+            expect(unique_id, UniqueId, "unique_id", "a cco.UniqueId: UniqueId.from_bytes(raw)")
         if (rank is None) != (size is None):
             raise InvalidArgument(
                 Status.INVALID_ARGUMENT, f"rank {rank} and size {size}: give both, or neither"
@@ -213,7 +214,7 @@ class Group(Owner):
 
     def barrier(self, timeout_ms: int = 0) -> None:
         """Waits for all ranks, not for kernels. Collective; 0: one minute."""
-        fit(ctypes.c_uint32, timeout_ms, "timeout_ms")
+        timeout_ms = fit(ctypes.c_uint32, timeout_ms, "timeout_ms")
         library().check(library().cco_group_barrier(self.handle, timeout_ms))
 
     def agree(self, problem: str | None = None, timeout_ms: int = 0) -> None:
@@ -221,7 +222,7 @@ class Group(Owner):
 
         With that rank's number and text. Before a call that needs something of every rank.
         """
-        fit(ctypes.c_uint32, timeout_ms, "timeout_ms")
+        timeout_ms = fit(ctypes.c_uint32, timeout_ms, "timeout_ms")
         library().check(
             library().cco_group_agree(self.handle, encode(problem, "problem"), timeout_ms)
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cco import _dlpack
+from cco._arguments import wrong
 from cco._owner import Owner
 from cco.errors import FailedPrecondition, InvalidArgument, OutOfRange, Status
 
@@ -46,22 +48,59 @@ def _types() -> dict[str, DataType]:
 
 
 DATA_TYPES = _types()
+_BY_CODE = {one.typestr[1:]: one for one in DATA_TYPES.values() if one.typestr is not None}
+# As NumPy and torch both take them. The names "float" and "int" they take differently.
+_BY_PYTHON = {float: DATA_TYPES["float64"], int: DATA_TYPES["int64"], complex: DATA_TYPES["complex128"]}
 
 
 def data_type(dtype: Any) -> DataType:
-    """The type that a name ("float32"), a NumPy or a torch type means. InvalidArgument: none."""
+    """The type that is meant. InvalidArgument: none, or its bytes are swapped.
+
+    dtype  a name ("float32"), NumPy's code ("f4", "<f4"), a NumPy or torch type, bool, int (64 bits),
+           float (64 bits) or complex (128 bits)
+    """
     if isinstance(dtype, DataType):
         return dtype
+    if isinstance(dtype, type) and dtype in _BY_PYTHON:
+        return _BY_PYTHON[dtype]
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
     if not isinstance(name, str):
         name = dtype.__name__ if isinstance(dtype, type) else str(dtype)
-    found = DATA_TYPES.get(name.removeprefix("torch."))
+    order = name[:1] if isinstance(dtype, str) else getattr(dtype, "byteorder", "=")
+    found = DATA_TYPES.get(name.removeprefix("torch.")) or _BY_CODE.get(name.lstrip("<>=|"))
     if found is None:
         raise InvalidArgument(
             Status.INVALID_ARGUMENT,
             f"dtype {dtype!r} is none of {', '.join(sorted(DATA_TYPES))}",
         )
+    if order == ">" and found.bits > 8:
+        raise InvalidArgument(
+            Status.INVALID_ARGUMENT,
+            f"dtype {dtype!r} is big-endian; the memory is little-endian: take {found.name!r}, and "
+            "swap the bytes in a copy",
+        )
     return found
+
+
+def _index(value: Any, what: str) -> int:
+    """Of any size; what is out of range says so by itself."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise wrong(what, value, "an integer") from None
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(shape, (str, bytes)):
+            raise TypeError
+        try:
+            lengths = tuple(shape)
+        except TypeError:
+            lengths = (shape,)
+        return tuple(map(operator.index, lengths))
+    except TypeError:
+        raise wrong("shape", shape, "an integer, or a sequence of them") from None
 
 
 class Place(NamedTuple):
@@ -94,13 +133,14 @@ class View:
         self._held = False
         self.dtype = data_type(dtype)
         item_bytes = self.dtype.bits // 8
+        offset = _index(offset, "offset")
         if offset < 0 or offset > place.size_bytes:
             raise OutOfRange(
                 Status.OUT_OF_RANGE, f"offset {offset} of {place.size_bytes} bytes"
             )
-        if shape is None:
-            shape = ((place.size_bytes - offset) // item_bytes,)
-        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape: tuple[int, ...] = (
+            ((place.size_bytes - offset) // item_bytes,) if shape is None else _shape(shape)
+        )
         if any(length < 0 for length in self.shape):
             raise InvalidArgument(
                 Status.INVALID_ARGUMENT, f"shape {self.shape} has a negative length"

@@ -7,10 +7,11 @@ import sys
 from typing import Any, NamedTuple
 
 from cco import _abi, _owner
+from cco._arguments import encode, expect, fill, fit, raw_bytes
 from cco._library import library
 from cco._owner import Owner
-from cco.client import Client, ExternalMemory, encode, fill, fit
-from cco.errors import InvalidArgument, OutOfRange, Status
+from cco.client import Client, ExternalMemory
+from cco.errors import OutOfRange, Status
 from cco.group import Group
 from cco.views import Place, View
 
@@ -58,6 +59,7 @@ class Window(Owner):
         keep_ms: int = 0,
         timeout_ms: int = 0,
     ) -> None:
+        expect(group, Group, "group")
         options = fill(
             _abi.WindowOptions,
             timeout_ms=timeout_ms,
@@ -72,7 +74,7 @@ class Window(Owner):
                 group.handle, encode(name, "name"), ctypes.byref(options), ctypes.byref(out)
             )
         )
-        self._begin(group, name, size_bytes, out)
+        self._begin(group, name, options.size_bytes, out)
 
     @classmethod
     def open(cls, group: Group, name: str) -> Window:
@@ -80,6 +82,8 @@ class Window(Owner):
 
         NotFound: no heap window of that name. AlreadyExists: it has been opened.
         """
+        expect(group, Group, "group")
+        expect(name, str, "name", "a str")
         out = ctypes.c_void_p()
         library().check(
             library().cco_window_open(group.handle, encode(name, "name"), ctypes.byref(out))
@@ -106,6 +110,8 @@ class Window(Owner):
 
         InvalidArgument: not memory of this driver, too small, or out of range.
         """
+        expect(group, Group, "group")
+        expect(memory, ExternalMemory, "memory", "a cco.ExternalMemory: Memory.external")
         options = fill(_abi.WindowOptions, timeout_ms=timeout_ms, size_bytes=size_bytes)
         external = fill(_abi.ExternalMemory, **memory._asdict())
         out = ctypes.c_void_p()
@@ -119,7 +125,7 @@ class Window(Owner):
             )
         )
         made = cls.__new__(cls)
-        made._begin(group, name, size_bytes, out)
+        made._begin(group, name, options.size_bytes, out)
         return made
 
     def _begin(
@@ -164,6 +170,8 @@ class Window(Owner):
         OutOfRange: no such rank in the team, or offset >= size.
         """
         group = self.group
+        if rank is not None:
+            rank = fit(ctypes.c_int32, rank, "rank")
         lsa_rank = group.lsa_rank if rank is None else rank - group.lsa_first
         if not 0 <= lsa_rank < group.lsa_size:
             last = group.lsa_first + group.lsa_size - 1
@@ -171,7 +179,7 @@ class Window(Owner):
                 Status.OUT_OF_RANGE,
                 f"rank {rank} is not in this rank's LSA team, {group.lsa_first} to {last}",
             )
-        fit(ctypes.c_uint64, offset, "offset")
+        offset = fit(ctypes.c_uint64, offset, "offset")
         out = ctypes.c_void_p()
         library().check(
             library().cco_window_get_address(self.handle, lsa_rank, offset, ctypes.byref(out))
@@ -237,7 +245,8 @@ class Window(Owner):
         allowed here.
         """
         token = _abi.GrantToken()
-        fit(ctypes.c_uint32, access, "access")
+        expect(tenant, str, "tenant", "a str")
+        access = fit(ctypes.c_uint32, access, "access")
         library().check(
             library().cco_window_grant(
                 self.handle, encode(tenant, "tenant"), access, ctypes.byref(token)
@@ -256,11 +265,8 @@ class Window(Owner):
 
 def grant_token(raw: bytes) -> _abi.GrantToken:
     """InvalidArgument: not 16 bytes."""
-    if len(raw) != ctypes.sizeof(_abi.GrantToken):
-        raise InvalidArgument(
-            Status.INVALID_ARGUMENT, f"a grant's token has 16 bytes, not {len(raw)}"
-        )
-    return _abi.GrantToken.from_buffer_copy(raw)
+    checked = raw_bytes(raw, ctypes.sizeof(_abi.GrantToken), "token", "a grant's token")
+    return _abi.GrantToken.from_buffer_copy(checked)
 
 
 class Attachment(Owner):
@@ -278,7 +284,8 @@ class Attachment(Owner):
 
     def __init__(self, client: Client, token: bytes, *, device: int = 0) -> None:
         out = ctypes.c_void_p()
-        fit(ctypes.c_int32, device, "device")
+        expect(client, Client, "client")
+        device = fit(ctypes.c_int32, device, "device")
         library().check(
             library().cco_attachment_create(
                 client.handle, ctypes.byref(grant_token(token)), device, ctypes.byref(out)
@@ -297,8 +304,8 @@ class Attachment(Owner):
     def address(self, rank: int, offset: int = 0) -> int:
         """Of byte `offset` in a rank's copy. OutOfRange: no such rank, or offset >= size."""
         out = ctypes.c_void_p()
-        fit(ctypes.c_uint32, rank, "rank")
-        fit(ctypes.c_uint64, offset, "offset")
+        rank = fit(ctypes.c_uint32, rank, "rank")
+        offset = fit(ctypes.c_uint64, offset, "offset")
         library().check(
             library().cco_attachment_get_address(self.handle, rank, offset, ctypes.byref(out))
         )
@@ -349,6 +356,7 @@ class Comm(Owner):
         world_barrier_count: int = 0,
         timeout_ms: int = 0,
     ) -> None:
+        expect(group, Group, "group")
         options = fill(
             _abi.CommOptions,
             signal_count=signal_count,

@@ -43,8 +43,9 @@ class Checker {
   void check_members(const Group& group);
   void check_heap(const Group& group);
   void check_waits(const Group& group);
-  void expect(bool good, const std::string& what) {
-    if (!good) problems_.push_back(what);
+  template <typename... Parts>
+  void expect(bool good, const Parts&... what) {
+    if (!good) problems_.push_back(absl::StrCat(what...));
   }
 
   const Broker& broker_;
@@ -126,7 +127,7 @@ void Checker::check_slabs() {
   }
   std::set<uint64_t> inodes = pool_.unsettled();
   for (const auto& [id, slab] : broker_.slabs().all()) {
-    expect(owners[id] == 1, absl::StrCat("a slab has ", owners[id], " owners"));
+    expect(owners[id] == 1, "a slab has ", owners[id], " owners");
     const uint64_t inode = inode_of(slab.memory.fd.get());
     expect(inodes.insert(inode).second, "two slabs are the same memory");
     expect(pool_.live().count(inode) == 1, "a slab's memory has been freed");
@@ -145,9 +146,8 @@ void Checker::check_bytes() {
   }
   for (size_t gpu = 0; gpu < charged.size(); ++gpu) {
     const int index = static_cast<int>(gpu);
-    expect(broker_.slabs().usage(index).bytes == charged[gpu],
-           absl::StrCat("GPU ", gpu, " has ", charged[gpu], " bytes of slabs, and counts ",
-                        broker_.slabs().usage(index).bytes));
+    expect(broker_.slabs().usage(index).bytes == charged[gpu], "GPU ", gpu, " has ", charged[gpu],
+           " bytes of slabs, and counts ", broker_.slabs().usage(index).bytes);
     expect(live[gpu] <= pool_.gpus()[gpu].total_bytes, "a GPU gives more than it has");
     uint64_t paid = 0;
     for (const TenantId tenant : tenants_) paid += broker_.slabs().bytes(tenant, index);
@@ -217,6 +217,9 @@ void Checker::check_waits(const Group& group) {
   for (const auto& [sequence, call] : group.barrier_calls) {
     expect(!call->is_idle() && !call->complete(), "a barrier that is over is kept");
   }
+  const ShrinkCall* shrink = group.shrink_call.get();
+  expect(shrink == nullptr || shrink->empty() || shrink->is_doing() || !shrink->complete(),
+         "a group that all would shrink is not shrunk");
 }
 
 }  // namespace

@@ -1,17 +1,18 @@
 // Every state that a broker can get into by a few steps.
 //
-// Goal    whatever happens in whatever order, no slab is lost, owned twice or freed twice, bytes
-// add
-//         up, nothing comes into another tenant's hands, every call is answered, a daemon that goes
-//         on after another knows the same; and once all have gone, nothing is left.
+// Goal    whatever happens in whatever order, no slab is lost, owned twice or freed twice; bytes
+//         add up, of GPUs, tenants and leases; nothing comes into the hands of another tenant that
+//         has no grant; what a group shrinks into has its memory; every call is answered; a daemon
+//         that goes on after another knows the same; and once all have gone, nothing is left.
 // Method  breadth first from a node where nobody is attached, or where a group runs: each thing
-// that
-//         can happen, in each state, up to a depth; states that nothing can tell apart count once.
-//         After each step the world (explored_world.h) is checked; from each new state everybody
-//         goes. A failure names the shortest way there.
+//         that can happen, in each state, up to a depth; states that nothing can tell apart count
+//         once. After each step the world (explored_world.h) is checked; from each new state
+//         everybody goes. A failure names the shortest way there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -35,16 +36,18 @@ class Explorer {
 
   /// All states that `depth` steps lead to after those of `prologue`.
   void explore(const std::vector<std::string>& prologue, size_t depth) {
-    World first(world_);
     Path beginning;
     for (const std::string& name : prologue) beginning.push_back(find(name));
-    happen(first, beginning);
-    seen_.insert(first.text());
+    seen_.insert(at(beginning)->text());
     paths_.push_back(beginning);
     for (size_t next = 0; next < paths_.size() && !::testing::Test::HasFailure(); ++next) {
       const Path path = paths_[next];
       if (path.size() == beginning.size() + depth) break;
-      for (uint8_t event = 0; event < events_.size(); ++event) step(path, event);
+      std::unique_ptr<World> world;  // Of use for the next event until one happens.
+      for (uint8_t event = 0; event < events_.size(); ++event) {
+        if (world == nullptr) world = at(path);
+        if (step(world.get(), path, event)) world.reset();
+      }
     }
   }
   size_t state_count() const { return paths_.size(); }
@@ -54,29 +57,34 @@ class Explorer {
   using Path = std::vector<uint8_t>;  // Indices of events.
 
   uint8_t find(const std::string& name) const {
-    uint8_t event = 0;
-    while (events_.at(event).name != name) ++event;
-    return event;
-  }
-  void happen(World& world, const Path& path) const {
-    for (const uint8_t event : path) {
-      events_[event].happen(world);
-      world.settle();
+    for (uint8_t event = 0; event < events_.size(); ++event) {
+      if (events_[event].name == name) return event;
     }
+    ADD_FAILURE() << "there is no event '" << name << "'";
+    return 0;
   }
-  void step(Path path, uint8_t event) {
-    World world(world_);
-    happen(world, path);
-    if (!events_[event].happen(world)) return;
-    world.settle();
+  // What is on the way has been checked when it was the end of one.
+  std::unique_ptr<World> at(const Path& path) const {
+    auto world = std::make_unique<World>(world_);
+    for (const uint8_t event : path) {
+      events_[event].happen(*world);
+      world->end_round();
+    }
+    return world;
+  }
+  bool step(World* world, Path path, uint8_t event) {
+    if (!events_[event].happen(*world)) return false;
+    world->end_round();
+    world->check();
     ++steps_;
     path.push_back(event);
-    const bool is_new = seen_.insert(world.text()).second;
-    if (is_new && world.problems().empty()) world.wind_down();
-    if (!world.problems().empty()) {
-      ADD_FAILURE() << world.problems().front() << ", after:" << describe(path);
+    const bool is_new = seen_.insert(world->text()).second;
+    if (is_new && world->problems().empty()) world->wind_down();
+    if (!world->problems().empty()) {
+      ADD_FAILURE() << world->problems().front() << ", after:" << describe(path);
     }
     if (is_new) paths_.push_back(std::move(path));
+    return true;
   }
   std::string describe(const Path& path) const {
     std::string text;
@@ -92,7 +100,7 @@ class Explorer {
 };
 
 // What processes do.
-void add_process(Events* events, size_t program) {
+void add_process(Events* events, size_t program, bool is_operator) {
   const auto add = [&](const char* what, bool (World::*happen)(size_t)) {
     events->push_back({absl::StrCat("process ", program, " ", what),
                        [=](World& world) { return (world.*happen)(program); }});
@@ -101,12 +109,13 @@ void add_process(Events* events, size_t program) {
   add("comes back", &World::resume);
   add("loses its connection", &World::cut);
   add("exits", &World::exit);
+  if (is_operator) return;  // Who may do what others may not, and has no memory.
   add("uses its tickets", &World::use_tickets);
   add("tries what is another's", &World::trespass);
   add("evicts what is kept", &World::evict);
 }
 
-void add_member(Events* events, size_t program, const World::Membership& as) {
+void add_member(Events* events, size_t program, const World::Membership& as, bool can_shrink) {
   const auto add = [&](const char* what, bool (World::*happen)(size_t, const World::Membership&)) {
     events->push_back({absl::StrCat("process ", program, " ", what, " ", as.group, ".", as.rank),
                        [=](World& world) { return (world.*happen)(program, as); }});
@@ -116,6 +125,54 @@ void add_member(Events* events, size_t program, const World::Membership& as) {
   add("aborts", &World::abort);
   add("waits in a barrier of", &World::barrier);
   add("asks for the tickets of", &World::ask_tickets);
+  if (can_shrink) add("would shrink", &World::shrink);
+}
+
+// Of those for whom there are leases.
+void add_leases(Events* events, size_t program, const World::Options& world) {
+  for (size_t lease = 0; lease < world.leases.size(); ++lease) {
+    const World::Program& one = world.programs[program];
+    const std::string who = absl::StrCat("process ", program);
+    if (one.is_operator) {
+      events->push_back({absl::StrCat(who, " makes lease ", lease),
+                         [=](World& world) { return world.make_lease(program, lease); }});
+      events->push_back({absl::StrCat(who, " ends lease ", lease),
+                         [=](World& world) { return world.end_lease(program, lease); }});
+    }
+    for (const World::Membership& as : one.memberships) {
+      events->push_back({absl::StrCat(who, " joins ", as.group, ".", as.rank, " under ", lease),
+                         [=](World& world) { return world.join_under(program, as, lease); }});
+    }
+  }
+}
+
+void add_grants(Events* events, const World::Options& world) {
+  for (size_t grant = 0; grant < world.grants.size(); ++grant) {
+    for (size_t program = 0; program < world.programs.size(); ++program) {
+      const std::string who = absl::StrCat("process ", program);
+      for (const World::Membership& as : world.programs[program].memberships) {
+        const std::string what = absl::StrCat(" grant ", grant, " as ", as.group, ".", as.rank);
+        if (program == world.grants[grant].to) continue;
+        events->push_back({absl::StrCat(who, " gives", what),
+                           [=](World& world) { return world.grant(program, as, grant); }});
+        events->push_back({absl::StrCat(who, " revokes", what),
+                           [=](World& world) { return world.revoke(program, as, grant); }});
+      }
+    }
+    const std::string what = absl::StrCat(" by grant ", grant);
+    events->push_back({absl::StrCat("somebody attaches", what),
+                       [=](World& world) { return world.attach_by(grant); }});
+    events->push_back({absl::StrCat("somebody asks for the tickets of what is attached", what),
+                       [=](World& world) { return world.ask_attached(grant); }});
+    events->push_back({absl::StrCat("somebody detaches what is attached", what),
+                       [=](World& world) { return world.detach(grant); }});
+  }
+}
+
+std::vector<std::string> after(std::vector<std::string> first,
+                               const std::vector<std::string>& then) {
+  first.insert(first.end(), then.begin(), then.end());
+  return first;
 }
 
 using WindowSpec = World::WindowSpec;
@@ -132,12 +189,14 @@ void add_window(Events* events, size_t program, const World::Membership& as,
 Events all_events(const World::Options& world, const std::vector<WindowSpec>& windows) {
   Events events;
   for (size_t program = 0; program < world.programs.size(); ++program) {
-    add_process(&events, program);
+    add_process(&events, program, world.programs[program].is_operator);
+    add_leases(&events, program, world);
     for (const World::Membership& as : world.programs[program].memberships) {
-      add_member(&events, program, as);
+      add_member(&events, program, as, world.can_shrink);
       for (const WindowSpec& window : windows) add_window(&events, program, as, window);
     }
   }
+  add_grants(&events, world);
   for (int gpu = 0; gpu < world.gpu_count; ++gpu) {
     for (const bool ok : {true, false}) {
       events.push_back({absl::StrCat("GPU ", gpu, ok ? " gives memory" : " fails"),
@@ -147,6 +206,12 @@ Events all_events(const World::Options& world, const std::vector<WindowSpec>& wi
   events.push_back({"time passes", [](World& world) { return world.pass_time(); }});
   events.push_back({"the daemon is killed, and the next one starts",
                     [](World& world) { return world.restart(); }});
+  const bool keeps = std::any_of(windows.begin(), windows.end(),
+                                 [](const WindowSpec& window) { return window.is_kept; });
+  if (keeps || !world.leases.empty()) {
+    events.push_back({"the daemon is killed, and the next one starts late",
+                      [](World& world) { return world.restart_late(); }});
+  }
   return events;
 }
 
@@ -201,6 +266,90 @@ TEST(BrokerExplorer, TwoTenantsKeepWindows) {
 
 TEST(BrokerExplorer, OneProcessIsTwoRanks) {
   explore({.programs = {{1000, {{"g", 0, 2, 0}, {"g", 1, 2, 1}}}}}, {kHeap, kExternal}, 10);
+}
+
+const std::vector<std::string> kPairKeeps =
+    after(kPairRuns, {"process 0 makes k of g.0", "process 1 makes k of g.1", "GPU 0 gives memory",
+                      "GPU 1 gives memory"});
+
+// The pair's survivor goes on with what there is, as far as its quota lets it.
+TEST(BrokerExplorer, AGroupThatShrinks) {
+  World::Options world = kPair;
+  world.can_shrink = true;
+  world.units_per_gpu = 4;
+  world.quotas.bytes_per_gpu = 3 * kUnitBytes;
+  explore(
+      world, {kHeap, kKept}, 4,
+      after(kPairKeeps, {"process 0 makes w of g.0", "process 1 makes w of g.1",
+                         "GPU 0 gives memory", "GPU 1 gives memory",
+                         "process 1 asks for the tickets of g.1", "process 1 uses its tickets"}));
+}
+
+// Two are left of three; one process is two ranks.
+TEST(BrokerExplorer, ThreeRanksThatShrink) {
+  explore({.programs = {{1000, {{"g", 0, 3, 0}, {"g", 2, 3, 1}}}, {1000, {{"g", 1, 3, 0}}}},
+           .units_per_gpu = 6,
+           .can_shrink = true},
+          {kKept}, 4,
+          {"process 0 attaches", "process 1 attaches", "process 0 joins g.0", "process 0 joins g.2",
+           "process 1 joins g.1", "GPU 0 gives memory", "GPU 0 gives memory", "GPU 1 gives memory",
+           "process 0 makes k of g.0", "process 0 makes k of g.2", "process 1 makes k of g.1",
+           "GPU 0 gives memory", "GPU 0 gives memory", "GPU 1 gives memory",
+           "process 0 asks for the tickets of g.0", "process 0 uses its tickets"});
+}
+
+// An operator keeps memory for one of two tenants; a cgroup's processes need no token.
+const World::Options kLeased{.programs = {{1000, {{"g", 0, 1, 0}}, false, "/jobs/a"},
+                                          {2000, {{"g", 0, 1, 0}}},
+                                          {0, {}, true}},
+                             .gpu_count = 1,
+                             .units_per_gpu = 3,
+                             .quotas = {.bytes_per_gpu = 2 * kUnitBytes},
+                             .leases = {{2, "", "/jobs"}, {1, "uid-2000", ""}}};
+
+TEST(BrokerExplorer, LeasesFromNothing) { explore(kLeased, {kKept}, 7, {"process 2 attaches"}); }
+
+TEST(BrokerExplorer, AGroupUnderALease) {
+  explore(kLeased, {kKept}, 5,
+          {"process 2 attaches", "process 2 makes lease 0", "process 0 attaches",
+           "process 0 joins g.0", "GPU 0 gives memory", "process 0 makes k of g.0",
+           "GPU 0 gives memory", "process 1 attaches"});
+}
+
+TEST(BrokerExplorer, AGroupUnderALeaseThatShrinks) {
+  World::Options world = kPair;
+  world.can_shrink = true;
+  world.units_per_gpu = 4;
+  world.programs.push_back({0, {}, true});
+  world.leases = {{3, "", ""}};
+  explore(world, {kKept}, 4,
+          {"process 2 attaches", "process 2 makes lease 0", "process 0 attaches",
+           "process 1 attaches", "process 0 joins g.0 under 0", "process 1 joins g.1 under 0",
+           "GPU 0 gives memory", "GPU 1 gives memory", "process 0 makes k of g.0",
+           "process 1 makes k of g.1", "GPU 0 gives memory", "GPU 1 gives memory"});
+}
+
+// Who is attached to a window outlives whatever becomes of it; two may be, and not alike.
+TEST(BrokerExplorer, AWindowThatIsGranted) {
+  explore({.programs = {{1000, {{"g", 0, 1, 0}}}, {2000}, {3000}},
+           .gpu_count = 1,
+           .units_per_gpu = 3,
+           .grants = {{"k", 1, Access::kReadOnly}, {"k", 2, Access::kReadWrite}}},
+          {kKept}, 5,
+          {"process 0 attaches", "process 0 joins g.0", "GPU 0 gives memory",
+           "process 0 makes k of g.0", "GPU 0 gives memory", "process 1 attaches",
+           "process 2 attaches", "process 0 gives grant 0 as g.0", "somebody attaches by grant 0"});
+}
+
+TEST(BrokerExplorer, AGrantedWindowOfAGroupThatShrinks) {
+  World::Options world = kPair;
+  world.can_shrink = true;
+  world.units_per_gpu = 4;
+  world.programs.push_back({2000});
+  world.grants = {{"k", 2, Access::kReadWrite}};
+  explore(world, {kKept}, 4,
+          after(kPairKeeps, {"process 2 attaches", "process 1 gives grant 0 as g.1",
+                             "somebody attaches by grant 0"}));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The world's ports, and what can happen in it.
 #include "tests/unit/daemon/explored_world.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -14,10 +15,18 @@ namespace {
 
 constexpr Milliseconds kLongerThanAnything{4'000'000}, kKeep{3'600'000};
 
-UniqueFd memory_file(const char* name) { return UniqueFd(::memfd_create(name, MFD_CLOEXEC)); }
+// The same for every world, as making files takes longer than all the rest.
+UniqueFd numbered_file(size_t number) {
+  static std::vector<UniqueFd>& files = *new std::vector<UniqueFd>();
+  while (files.size() <= number) files.emplace_back(::memfd_create("explored", MFD_CLOEXEC));
+  return UniqueFd(::fcntl(files[number].get(), F_DUPFD_CLOEXEC, 0));
+}
 
-BrokerOptions options() {
+BrokerOptions options(const Quotas& quotas) {
   BrokerOptions options;
+  Tenant each;
+  each.quotas = quotas;
+  options.tenants = Tenants({}, each);
   options.slab_bytes = options.control_bytes = kUnitBytes;
   return options;
 }
@@ -40,7 +49,7 @@ class KeptPage final : public NoticePage {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NoticePage>> KeptPages::create_page(uint32_t) {
-  return adopt_page(memory_file("page"));
+  return adopt_page(make_file());
 }
 
 absl::StatusOr<std::unique_ptr<NoticePage>> KeptPages::adopt_page(UniqueFd fd) {
@@ -55,12 +64,20 @@ const KeptPages::Content& KeptPages::content(const NoticePage& page) const {
 World::Daemon::Daemon(World& world)
     : pool(world.options_.gpu_count, world.options_.units_per_gpu, world.problems_),
       recorder({executor, world.store_, world.vault_, journal}),
-      broker(options(), {executor, pool, world.pages_, journal, processes,
-                         [&world] { return absl::StrCat("secret-", ++world.secrets_); }}) {
-  pool.is_mapped = [&world](uint64_t inode) { return world.is_mapped(inode); };
+      broker(options(world.options_.quotas),
+             {executor, pool, world.pages_, journal, processes,
+              [&world] { return absl::StrCat("secret-", ++world.secrets_); }}) {
+  // Looked at when the round ends, as those who wait are told after what their calls have freed.
+  pool.is_mapped = [&world](uint64_t inode) { return world.freed_.insert(inode), false; };
+  pool.enforces = true;
+  pool.make_file = [&world] { return world.make_file(); };
+  executor.advance(world.clock_);
 }
 
+UniqueFd World::make_file() { return numbered_file(file_count_++); }
+
 World::World(const Options& options) : options_(options), processes_(options.programs.size()) {
+  pages_.make_file = [this] { return make_file(); };
   start();
 }
 
@@ -77,11 +94,12 @@ void World::start() {
     daemon_->pool.restore(inode_of(slab.memory.fd.get()),
                           {slab.gpu, slab.size_bytes, slab.is_external});
   }
+  daemon_->executor.advance(Milliseconds(0));  // What has run out meanwhile.
 }
 
 Identity World::identity(size_t program) const {
-  const uint32_t uid = options_.programs[program].uid;
-  return {uid, uid, static_cast<int64_t>(100 + program), false};
+  const Program& one = options_.programs[program];
+  return {one.uid, one.uid, static_cast<int64_t>(100 + program), one.is_operator, one.cgroup};
 }
 
 Session* World::session(size_t program) const {
@@ -90,14 +108,17 @@ Session* World::session(size_t program) const {
   return daemon_->broker.session(process.session);
 }
 
-Group* World::group_of(size_t program, const Membership& as) const {
+// Ranks are renumbered when a group shrinks.
+World::Seat World::seat_of(size_t program, const Membership& as) const {
   for (const auto& [id, group] : daemon_->broker.groups()) {
-    if (group->name == as.group && as.rank < group->size() &&
-        group->ranks[as.rank].session == processes_[program].session) {
-      return group.get();
+    for (uint32_t rank = 0; group->name == as.group && rank < group->size(); ++rank) {
+      const Rank& member = group->ranks[rank];
+      if (member.session == processes_[program].session && member.gpu == as.gpu) {
+        return {group.get(), rank};
+      }
     }
   }
-  return nullptr;
+  return {};
 }
 
 bool World::is_mapped(uint64_t inode) const {
@@ -105,20 +126,10 @@ bool World::is_mapped(uint64_t inode) const {
                      [inode](const Process& process) { return process.mapped.count(inode) != 0; });
 }
 
-template <typename Result>
-Reply<Result> World::awaited(const std::string& what) {
-  auto wait = std::make_shared<Wait>(Wait{what});
-  waits_.push_back(wait);
-  return [this, wait](absl::StatusOr<Result>) {
-    if (wait->ended) problems_.push_back(wait->what + " is answered twice");
-    wait->ended = true;
-  };
-}
-
 bool World::attach(size_t program) {
   Process& process = processes_[program];
   if (process.session != SessionId{}) return false;
-  auto welcome = daemon_->broker.open_session(identity(program), memory_file("process"));
+  auto welcome = daemon_->broker.open_session(identity(program), make_file());
   if (!welcome.ok()) return false;
   process.session = welcome->session;
   process.token = welcome->token;
@@ -139,6 +150,7 @@ bool World::cut(size_t program) {
   if (session(program) == nullptr) return false;
   const SessionId id = std::exchange(process.session, {});
   process.tickets.clear();
+  process.attachments.clear();
   daemon_->broker.close_session(id);
   if (daemon_->broker.session(id) != nullptr) process.lost.push_back(id);
   return true;
@@ -153,84 +165,115 @@ bool World::exit(size_t program) {
 }
 
 bool World::join(size_t program, const Membership& as) {
-  if (session(program) == nullptr || group_of(program, as) != nullptr) return false;
-  const std::string what = absl::StrCat("join of ", as.group, ".", as.rank, " by ", program);
+  if (session(program) == nullptr || seat_of(program, as)) return false;
+  join_by(program, as, "", lease_for(program));
+  return true;
+}
+
+JoinRequest World::join_request(const Membership& as, const std::string& token) {
   JoinRequest request;
   request.name = as.group;
   request.rank = as.rank;
   request.size = as.size;
   request.gpu_uuid = absl::StrCat("TOLD-", as.gpu);
+  request.lease = token;
+  return request;
+}
+
+void World::join_by(size_t program, const Membership& as, const std::string& token, LeaseId lease) {
+  const std::string what = absl::StrCat("join of ", as.group, ".", as.rank, " by ", program);
+  std::vector<int> gpus;
+  for (const Program& one : options_.programs) {
+    for (const Membership& other : one.memberships) {
+      const bool is_there = other.group == as.group && one.uid == options_.programs[program].uid;
+      if (is_there) gpus.push_back(other.gpu);
+    }
+  }
   daemon_->pool.begin_batch(what);
-  daemon_->broker.join(*session(program), std::move(request), awaited<JoinResult>(what));
-  return true;
+  daemon_->broker.join(
+      *session(program), join_request(as, token),
+      awaited<JoinResult>(
+          what, [this, program, as, lease, gpus](const absl::StatusOr<JoinResult>& result) {
+            if (result.ok()) processes_[program].lease_of[as.group] = lease;
+            check_refusal(result.status(), daemon_->broker.tenants().find(identity(program)), lease,
+                          gpus);
+          }));
 }
 
 bool World::leave(size_t program, const Membership& as) {
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr) return false;
-  const GroupId id = group->id;
-  if (group->ranks[as.rank].state != MemberState::kLive) return false;
+  const Seat seat = seat_of(program, as);
+  if (session(program) == nullptr || !seat) return false;
+  const Group& group = *seat.group;
+  const GroupId id = group.id;
+  if (group.ranks[seat.rank].state != MemberState::kLive) return false;
   // What this process has mapped for another of its ranks stays.
   bool is_last = true;
-  for (uint32_t rank = 0; rank < group->size(); ++rank) {
-    is_last &= rank == as.rank || group->ranks[rank].session != processes_[program].session ||
-               !group->ranks[rank].may_map;
+  for (uint32_t rank = 0; rank < group.size(); ++rank) {
+    is_last &= rank == seat.rank || group.ranks[rank].session != processes_[program].session ||
+               !group.ranks[rank].may_map;
   }
+  for (const auto& [window_id, window] : group.windows) unmap(program, seat, window);
   auto& mapped = processes_[program].mapped;
   for (auto entry = mapped.begin(); entry != mapped.end();) {
     entry = is_last && entry->second == id ? mapped.erase(entry) : std::next(entry);
   }
-  expect(daemon_->broker.leave(*session(program), id, as.rank).ok(), "a member cannot leave");
+  expect(daemon_->broker.leave(*session(program), id, seat.rank).ok(), "a member cannot leave");
   return true;
 }
 
 bool World::abort(size_t program, const Membership& as) {
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr) return false;
-  daemon_->broker.abort(*session(program), group->id, as.rank).IgnoreError();
+  const Seat seat = seat_of(program, as);
+  if (session(program) == nullptr || !seat) return false;
+  daemon_->broker.abort(*session(program), seat.group->id, seat.rank).IgnoreError();
   return true;
 }
 
 bool World::barrier(size_t program, const Membership& as) {
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr) return false;
+  const Seat seat = seat_of(program, as);
+  if (session(program) == nullptr || !seat) return false;
   const std::string what = absl::StrCat("barrier of ", as.group, ".", as.rank, " by ", program);
-  daemon_->broker.barrier(*session(program), {group->id, as.rank, 0, Milliseconds(0), ""},
+  daemon_->broker.barrier(*session(program), {seat.group->id, seat.rank, 0, Milliseconds(0), ""},
                           awaited<BarrierResult>(what));
   return true;
 }
 
 bool World::create(size_t program, const Membership& as, const WindowSpec& window) {
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr) return false;
+  const Seat seat = seat_of(program, as);
+  if (session(program) == nullptr || !seat) return false;
   const std::string what =
       absl::StrCat("window ", window.name, " of ", as.group, ".", as.rank, " by ", program);
   WindowRequest request;
-  request.group = group->id;
-  request.rank = as.rank;
+  request.group = seat.group->id;
+  request.rank = seat.rank;
   request.name = window.name;
   request.size_bytes = window.size_bytes;
   request.placement = window.placement;
   if (window.is_kept) request.keep = kKeep;
   if (window.placement == Placement::kExternal) {
     request.allocation_bytes = kUnitBytes;
-    auto offer = daemon_->broker.desk().take_offer(session(program)->id, memory_file("external"));
+    auto offer = daemon_->broker.desk().take_offer(session(program)->id, make_file());
     expect(offer.ok(), "an offer is refused");
     request.offer = *std::move(offer);
   }
   daemon_->pool.begin_batch(what);
-  daemon_->broker.create_window(*session(program), std::move(request), awaited<WindowResult>(what));
+  const auto look = [this, tenant = seat.group->tenant, gpus = seat.group->gpus(),
+                     lease = processes_[program].lease_of.at(as.group)](
+                        const absl::StatusOr<WindowResult>& result) {
+    check_refusal(result.status(), tenant, lease, gpus);
+  };
+  daemon_->broker.create_window(*session(program), std::move(request),
+                                awaited<WindowResult>(what, look));
   return true;
 }
 
 // A client unmaps a window of its own slabs when the last of its ranks has given it up.
-void World::unmap(size_t program, const Membership& as, const Window& window) {
+void World::unmap(size_t program, const Seat& seat, const Window& window) {
   Process& process = processes_[program];
-  const Group& group = *group_of(program, as);
+  const Group& group = *seat.group;
   const auto set = group.slabs.find(window.place.slab_index);
   if (set == group.slabs.end() || !set->second.is_kept) return;
   for (uint32_t rank = 0; rank < group.size(); ++rank) {
-    const bool is_mine = rank != as.rank && group.ranks[rank].session == process.session;
+    const bool is_mine = rank != seat.rank && group.ranks[rank].session == process.session;
     if (is_mine && window.users[rank]) return;
   }
   for (const SlabId id : set->second.ids) {
@@ -251,85 +294,26 @@ bool World::evict(size_t program) {
 }
 
 bool World::destroy(size_t program, const Membership& as, const std::string& window) {
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr) return false;
-  for (const auto& [id, found] : group->windows) {
+  const Seat seat = seat_of(program, as);
+  if (session(program) == nullptr || !seat) return false;
+  for (const auto& [id, found] : seat.group->windows) {
     if (found.name != window) continue;
-    const absl::Status older = daemon_->broker.destroy_window(*session(program), group->id, as.rank,
-                                                              id, found.generation - 1);
-    expect(!older.ok(), "a window is destroyed by the handle of an older one");
-    unmap(program, as, found);
-    daemon_->broker.destroy_window(*session(program), group->id, as.rank, id, found.generation)
-        .IgnoreError();
+    const auto destroy = [&, id = id](uint64_t generation) {
+      return daemon_->broker.destroy_window(*session(program), seat.group->id, seat.rank, id,
+                                            generation);
+    };
+    const uint64_t generation = found.generation;
+    expect(!destroy(generation - 1).ok(), "a window is destroyed by the handle of an older one");
+    unmap(program, seat, found);
+    destroy(generation).IgnoreError();
     return true;
   }
   return false;
 }
 
-bool World::ask_tickets(size_t program, const Membership& as) {
-  Process& process = processes_[program];
-  const Group* group = group_of(program, as);
-  if (session(program) == nullptr || group == nullptr || !process.tickets.empty()) return false;
-  for (const auto& [index, set] : group->slabs) {
-    auto tickets = daemon_->broker.export_slab(*session(program), group->id, as.rank, index);
-    if (!tickets.ok()) continue;  // Freed, or not a member any more.
-    for (const auto& slab : tickets->slabs) process.tickets.push_back(slab.ticket);
-  }
-  return true;
-}
-
-bool World::use_tickets(size_t program) {
-  Process& process = processes_[program];
-  if (session(program) == nullptr || process.tickets.empty()) return false;
-  for (const std::string& ticket : std::exchange(process.tickets, {})) {
-    for (size_t thief = 0; thief < processes_.size(); ++thief) {
-      if (thief == program || session(thief) == nullptr) continue;
-      expect(!daemon_->broker.desk().redeem(session(thief)->id, ticket).ok(), "a stolen ticket");
-    }
-    auto fd = daemon_->broker.desk().redeem(session(program)->id, ticket);
-    if (!fd.ok()) continue;
-    const uint64_t inode = inode_of((*fd)->get());
-    expect(!daemon_->broker.desk().redeem(session(program)->id, ticket).ok(), "a used ticket");
-    const Group* owner = owner_of(daemon_->broker, inode);
-    const bool may = owner != nullptr && may_map(*owner, process.session);
-    expect(may, "a ticket gives memory of a group to a process that is no member of it");
-    if (may) process.mapped[inode] = owner->id;
-  }
-  return true;
-}
-
-bool World::trespass(size_t program) {
-  if (session(program) == nullptr) return false;
-  for (const auto& [id, group] : daemon_->broker.groups()) {
-    for (uint32_t rank = 0; rank < group->size(); ++rank) {
-      const Rank& member = group->ranks[rank];
-      const bool is_own = member.session == session(program)->id;
-      if (!is_own || member.state != MemberState::kLive) {
-        trespass_on(*session(program), *group, rank);
-      }
-    }
-  }
-  return true;
-}
-
-void World::trespass_on(Session& session, const Group& group, uint32_t rank) {
-  Broker& broker = daemon_->broker;
-  const auto refused = [this](const absl::Status& status) {
-    expect(!status.ok(), "a call for another process's rank succeeds");
-  };
-  refused(broker.leave(session, group.id, rank));
-  refused(broker.export_slab(session, group.id, rank, 0).status());
-  refused(broker.report_peers(session, group.id, rank, {{0, true, ""}}));
-  for (const auto& [id, window] : group.windows) {
-    refused(broker.destroy_window(session, group.id, rank, id, window.generation));
-  }
-  broker.barrier(session, {group.id, rank, 0, Milliseconds(0), ""},
-                 [&](absl::StatusOr<BarrierResult> result) { refused(result.status()); });
-  if (group.ranks[rank].session != session.id) refused(broker.abort(session, group.id, rank));
-}
-
 bool World::answer(int gpu, bool ok) {
   if (!daemon_->pool.has_call(gpu)) return false;
+  look_at_shrinking();
   daemon_->pool.answer(gpu, ok);
   return true;
 }
@@ -342,6 +326,17 @@ bool World::pass_time() {
 
 bool World::restart() {
   const std::string before = kept_text();
+  restart_after(Milliseconds(0));
+  const std::string after = kept_text();
+  expect(before == after, "before:\n", before, "after a restart:\n", after);
+  return true;
+}
+
+bool World::restart_late() { return restart_after(kLongerThanAnything); }
+
+bool World::restart_after(Milliseconds pause) {
+  const auto now = daemon_->executor.now().time_since_epoch();
+  clock_ = std::chrono::duration_cast<Milliseconds>(now) + pause;
   daemon_->pool.die();
   daemon_.reset();
   forget_ended();
@@ -351,8 +346,6 @@ bool World::restart() {
     process.is_away = process.session != SessionId{};
     process.tickets.clear();
   }
-  const std::string after = kept_text();
-  expect(before == after, absl::StrCat("before:\n", before, "after a restart:\n", after));
   return true;
 }
 
@@ -362,7 +355,8 @@ void World::forget_ended() {
                waits_.end());
 }
 
-void World::settle() {
+void World::end_round() {
+  daemon_->pool.begin_batch("what follows");
   daemon_->executor.run_posted();
   daemon_->recorder.flush();
   forget_ended();
@@ -370,16 +364,22 @@ void World::settle() {
     if (daemon_->broker.session(process.session) == nullptr) process.session = {};
     if (process.session == SessionId{}) process.is_away = false;
   }
-  check();
+  check_freed();
+  note_payers();
+  end_grants();
 }
 
 void World::wind_down() {
-  for (size_t program = 0; program < processes_.size(); ++program) exit(program);
+  for (size_t program = 0; program < processes_.size(); ++program) {
+    exit(program);
+    check_freed();
+  }
   for (int gpu = 0; gpu < options_.gpu_count; ++gpu) {
     while (answer(gpu, true)) continue;
   }
   pass_time();
-  settle();
+  end_round();
+  check();
   const Broker& broker = daemon_->broker;
   expect(broker.sessions().size() == 0, "at the end there is a session");
   expect(broker.groups().empty() && broker.forming().empty(), "at the end there is a group");
@@ -389,6 +389,8 @@ void World::wind_down() {
          "at the end there are records");
   expect(vault_.fds.empty(), "at the end there are descriptors");
   expect(waits_.empty(), "at the end a call is not answered");
+  expect(broker.leases().all().empty(), "at the end there is a lease");
+  expect(broker.attachments().all().empty(), "at the end somebody is attached");
   expect(daemon_->executor.timer_count() == 0, "at the end there is a timer");
 }
 

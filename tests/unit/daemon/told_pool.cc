@@ -1,5 +1,6 @@
 #include "tests/unit/daemon/told_pool.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -10,11 +11,12 @@
 namespace cco::memd {
 namespace {
 
-UniqueFd memory_file() { return UniqueFd(::memfd_create("slab", MFD_CLOEXEC)); }
+UniqueFd fresh_file() { return UniqueFd(::memfd_create("slab", MFD_CLOEXEC)); }
 
 }  // namespace
 
-ToldPool::ToldPool(int gpu_count, int units_per_gpu, Problems& problems) : problems_(problems) {
+ToldPool::ToldPool(int gpu_count, int units_per_gpu, Problems& problems)
+    : make_file(fresh_file), problems_(problems) {
   for (int gpu = 0; gpu < gpu_count; ++gpu) {
     GpuDevice device;
     device.uuid = absl::StrCat("TOLD-", gpu);
@@ -23,6 +25,11 @@ ToldPool::ToldPool(int gpu_count, int units_per_gpu, Problems& problems) : probl
     gpus_.push_back(std::move(device));
   }
   calls_.resize(gpus_.size());
+}
+
+absl::StatusOr<UniqueFd> ToldPool::read_only_fd(BorrowedFd fd) {
+  const std::string path = absl::StrCat("/proc/self/fd/", fd.get());
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 void ToldPool::begin_batch(const std::string& name) {
@@ -49,7 +56,7 @@ void ToldPool::answer(int gpu, bool ok) {
   call.batch->failed |= !ok;
   if (!ok) return call.done(absl::ResourceExhaustedError("told to fail"));
   const bool is_external = static_cast<bool>(call.external);
-  UniqueFd fd = is_external ? std::move(call.external) : memory_file();
+  UniqueFd fd = is_external ? std::move(call.external) : make_file();
   const uint64_t inode = inode_of(fd.get());
   live_[inode] = {gpu, call.size_bytes, is_external};
   call.batch->made.insert(inode);

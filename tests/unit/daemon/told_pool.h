@@ -31,10 +31,8 @@ class ToldPool final : public GpuPool {
   void release(int gpu, SlabMemory memory) override;
   void when_idle(int, absl::AnyInvocable<void()> done) override { done(); }
   bool is_open(int) const override { return true; }
-  bool enforces_read_only() const override { return false; }
-  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd) override {
-    return absl::UnimplementedError("this memory has none");
-  }
+  bool enforces_read_only() const override { return enforces; }
+  absl::StatusOr<UniqueFd> read_only_fd(BorrowedFd fd) override;
   std::chrono::milliseconds busy(int gpu) const override {
     return std::chrono::milliseconds(has_call(gpu) ? 1 : 0);
   }
@@ -62,6 +60,8 @@ class ToldPool final : public GpuPool {
   std::set<uint64_t> unsettled() const;
 
   std::function<bool(uint64_t inode)> is_mapped;
+  bool enforces = false;
+  std::function<UniqueFd()> make_file;  // Never the same file twice.
 
  private:
   struct Batch {

@@ -2,9 +2,12 @@
         collection in any order; exit with live handles; fork; tensors that outlive their window.
 Method  the daemon's own ledger says what is left; scripts in processes of their own end as they should."""
 
+import copy
+import ctypes
 import gc
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import sysconfig
@@ -89,6 +92,42 @@ def test_a_window_that_one_rank_gives_up_is_the_others_still(ranks):
             group.barrier()
 
     ranks(2, body)
+
+
+def handles(made):
+    """One of each class that stands for something of this process, by name."""
+    communicator = cco.Communicator.init(1, 0, cco.get_unique_id())
+    memory = communicator.alloc_mem(4096)
+    window = communicator.register_window(memory.ptr, 4096)
+    external = communicator.register_external_window(memory.ptr, 4096)
+    found = [*made.values(), made["window"].view(), communicator, memory, window, external,
+             communicator.create_dev_comm(), cco.Attachment(made["client"], made["kept"].grant("us"))]
+    return {type(one).__name__: one for one in found}
+
+
+def test_nothing_is_copied_or_pickled(make_daemon):
+    """Goal    a copy would be closed beside its original, and what is unpickled elsewhere is an address of nothing.
+    Method  every public class but those of plain data."""
+    make_daemon(f'tenants {{ name: "us" uid: {os.getuid()} }}')
+    made = make()
+    made["kept"] = cco.Window(made["group"], "kept", 64, keep_ms=1)
+    found = handles(made)
+    plain = {name for name in cco.__all__ if isinstance(getattr(cco, name), type) and issubclass(
+        getattr(cco, name), (tuple, int, BaseException, ctypes.Structure))}
+    classes = {name for name in cco.__all__ if isinstance(getattr(cco, name), type)}
+    assert classes - plain == found.keys() | {"UniqueId", "CCODevCommRequirements", "CCOResource"}
+    for name, one in found.items():
+        attempts = [lambda: copy.copy(one), lambda: copy.deepcopy(one), lambda: copy.copy([one]) and pickle.dumps([one])]
+        attempts += [lambda protocol=protocol: pickle.dumps(one, protocol) for protocol in range(6)]
+        for attempt in attempts:
+            with pytest.raises(TypeError, match=f"a cco.{name} is neither copied nor pickled.*UniqueId travels"):
+                attempt()
+    secret = cco.get_unique_id()
+    for one in (secret, made["memory"].external, made["client"].gpu(0), made["window"].info(), cco.Condition.DRAINING,
+                cco.NotFound(cco.Status.NOT_FOUND, "x", 1).args):
+        assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == one
+    found["Communicator"].destroy()
+    made["client"].close()
 
 
 # ---- Exports ----

@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, SupportsIndex, TypeVar
 
 from cco import _dlpack
 from cco._library import library
@@ -22,7 +22,17 @@ _lock = threading.RLock()
 _roots: dict[int, weakref.ref[Owner]] = {}
 
 
-class Owner:
+class OfThisProcess:
+    """What is neither copied nor pickled: it stands for something of this process, once."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"a cco.{type(self).__name__} is neither copied nor pickled: it stands for something of "
+            "this process. Make it in the process that uses it; a cco.UniqueId travels"
+        )
+
+
+class Owner(OfThisProcess):
     """Owns one handle of the C interface. Thread safe.
 
     A context manager. close() gives the handle up, may be called again, and ends everything below

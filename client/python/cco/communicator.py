@@ -11,7 +11,7 @@ from typing import Any, Callable, TypeVar
 
 from cco import _abi
 from cco._arguments import expect, fit, integer
-from cco._owner import Owner
+from cco._owner import OfThisProcess, Owner
 from cco.client import Client, Memory
 from cco.errors import Error, FailedPrecondition, InvalidArgument, Status
 from cco.group import Group, UniqueId
@@ -119,7 +119,7 @@ class CCODevCommRequirements:
         return options
 
 
-class CCOResource:
+class CCOResource(OfThisProcess):
     """What a Communicator has given out. close() may be called again; so may the communicator's."""
 
     def __init__(self, communicator: Communicator, *owners: Owner) -> None:
@@ -258,7 +258,7 @@ class DevCommHandle(CCOResource):
         return self.comm.group.slot_bytes
 
 
-class Communicator:
+class Communicator(OfThisProcess):
     """One rank of a communicator: a client and a group of its own, and all that came of them.
 
     Collective: init(), register_window(), register_external_window(), create_dev_comm(), barrier();

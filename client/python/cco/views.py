@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cco import _dlpack
 from cco._arguments import wrong
-from cco._owner import Owner
+from cco._owner import OfThisProcess, Owner
 from cco.errors import FailedPrecondition, InvalidArgument, OutOfRange, Status
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Place(NamedTuple):
     read_only: bool = False
 
 
-class View:
+class View(OfThisProcess):
     """A contiguous tensor in mapped memory, of this rank's copy of a window or of a peer's.
 
     Takes part in DLPack (`torch.from_dlpack(view)`, `numpy.from_dlpack(view)`), the CUDA array

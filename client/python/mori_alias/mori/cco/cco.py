@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import addressof
 
+from cco._owner import OfThisProcess
 from cco.client import Memory
 from cco.communicator import (
     GDA_CONNECTION_CROSSNODE,
@@ -50,7 +51,7 @@ __all__ = [
 DevCommRequirements = CCODevCommRequirements
 
 
-class Comm:
+class Comm(OfThisProcess):
     """One rank's communicator, as comm_create() gives it. It lives until comm_destroy()."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -62,7 +63,7 @@ class Comm:
         return self._communicator.ptr
 
 
-class DevComm:
+class DevComm(OfThisProcess):
     """A device communicator, as dev_comm_create() gives it."""
 
     def __init__(self, handle: DevCommHandle, gda_conn_type: int) -> None:

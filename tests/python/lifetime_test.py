@@ -193,6 +193,81 @@ def test_exports_end_in_any_thread(daemon):
         poll_until("the window is still there", lambda: daemon.counts()["window"] == 0)
 
 
+# ---- Calls that other threads are in ----
+
+
+def raised_by(call):
+    try:
+        call()
+    except cco.Error as error:
+        return error
+    return None
+
+
+class Waiting:
+    """A call in another thread, begun; `ended()` is what it has raised."""
+
+    def __init__(self, call):
+        self._call, self._error, self.begun = call, None, threading.Event()
+        self.thread = threading.Thread(target=self._body, daemon=True)
+        self.thread.start()
+
+    def _body(self):
+        self.begun.set()
+        self._error = raised_by(self._call)
+
+    def ended(self):
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+        return self._error
+
+
+def test_close_while_another_thread_forms_a_group(daemon):
+    """Goal    close() returns at once; the call ends by its own time as if nothing had been, and nothing is left."""
+    client = cco.Client()
+    waiting = Waiting(lambda: cco.Group(client, rank=0, size=2, name="g", timeout_ms=3000))
+    poll_until("the rank has not joined", lambda: daemon.counts()["group"] == 1)
+    client.close()
+    assert waiting.thread.is_alive(), "close() has waited for the call"
+    assert daemon.counts()["session"] == 1, "the session ends with its last call"
+    error = waiting.ended()
+    assert isinstance(error, cco.DeadlineExceeded) and error.rank == 1
+    daemon.expect_nothing_left()
+
+
+def test_a_group_that_forms_when_its_client_is_closed(daemon):
+    client = cco.Client()
+    waiting = Waiting(lambda: cco.Group(client, rank=0, size=2, name="g", timeout_ms=20_000))
+    poll_until("the rank has not joined", lambda: daemon.counts()["group"] == 1)
+    client.close()
+    with cco.Client() as other:
+        try:
+            cco.Group(other, rank=1, size=2, name="g", timeout_ms=20_000).close()
+        except cco.Aborted:
+            pass  # The first has left already.
+        error = waiting.ended()
+    assert isinstance(error, (cco.InvalidArgument, cco.Aborted)), error
+    daemon.expect_nothing_left()
+
+
+def test_close_and_abort_while_another_thread_waits_at_a_barrier(ranks, daemon):
+    def body(rank):
+        with cco.Client() as client:
+            group = cco.Group(client, rank=rank, size=2, name="g", timeout_ms=20_000)
+            group.barrier()
+            if rank == 0:
+                waiting = Waiting(lambda: group.barrier(60_000))
+                waiting.begun.wait()
+                group.abort()  # It is at the barrier, or comes there now.
+                assert isinstance(waiting.ended(), cco.Aborted)
+                group.close()
+            else:
+                poll_until("nobody has aborted", lambda: isinstance(raised_by(group.check), cco.Aborted))
+
+    ranks(2, body)
+    daemon.expect_nothing_left()
+
+
 # ---- Exit and fork ----
 
 

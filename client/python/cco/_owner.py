@@ -36,7 +36,9 @@ class Owner(OfThisProcess):
     """Owns one handle of the C interface. Thread safe.
 
     A context manager. close() gives the handle up, may be called again, and ends everything below
-    it: a closed client ends its groups, a closed group its windows and communicators. Garbage
+    it: a closed client ends its groups, a closed group its windows and communicators. It waits for
+    nobody: a call that another thread is in goes on to its own end, its timeout_ms at the latest,
+    and keeps what it uses until then (Group.abort() ends those that wait for other ranks). Garbage
     collection ends nothing, because kernels may still use what nobody names any more: an owner that
     is collected unclosed gives a ResourceWarning, and lives on until its parent is closed, or the
     process ends.

@@ -2,6 +2,7 @@
         current, and a search for the bitcode that says where it has looked.
 Method  the table against MORI's list, the page, and folders made for the purpose."""
 
+import re
 import subprocess
 import sys
 
@@ -45,6 +46,25 @@ def test_every_row_says_what_it_promises():
         assert row.result == "void" or row.returns != "nothing", row.base
         waits = "timeout_ns" in [parameter.name for parameter in row.parameters]
         assert not waits or row.is_result, f"{row.base} ends by time and cannot tell"
+
+
+def test_every_argument_is_explained():
+    """In the faces' texts, one line each, and in the page; and nothing is explained that there is not."""
+    used = set()
+    for row in device.OPERATIONS:
+        if not row.face:
+            continue
+        lines = row.document().split("\n")
+        for argument in row.signature:
+            named = [line for line in lines if line.split() and line.split()[0] == argument.name]
+            assert len(named) == 1, f"{row.face}.{row.method}: {argument.name}"
+            keys = [f"{row.face}.{row.method}.{argument.name}", f"{row.face}.{argument.name}", argument.name]
+            used.add(next(key for key in keys if key in device.PARAMETERS))
+        bound = tuple(argument.name for argument in row.signature[:1])
+        assert not any(line.split()[:1] == list(bound) for line in row.document(bound).split("\n") if bound)
+    assert used == device.PARAMETERS.keys()
+    for name, meaning in device.PARAMETERS.items():
+        assert re.match(r"[a-z0-9]|LSA|GDA|SdmaSignal|SignalOp|CoopScope|Team|ThreadMode", meaning), name
 
 
 def test_axes_choose_symbols():

@@ -65,6 +65,7 @@ class Client(Owner):
 
     @property
     def daemon_version(self) -> str:
+        """Of the cco-memd that has this session now, "0.1.0"; another one after a restart."""
         return str(self._info().daemon_version.decode())
 
     @property

@@ -129,6 +129,8 @@ class CCOResource(OfThisProcess):
 
     @property
     def is_valid(self) -> bool:
+        """Whether neither it nor its communicator has been closed. All else needs that, or raises
+        FailedPrecondition, a RuntimeError."""
         return self._communicator is not None and self._communicator.is_valid
 
     def _live(self, what: Callable[[], Result]) -> Result:
@@ -167,15 +169,17 @@ class AllocatedMemory(CCOResource):
 
     @property
     def memory(self) -> Memory | None:
-        """None: of 0 bytes."""
+        """The cco.Memory below, closed with this; None: of 0 bytes."""
         return self._live(lambda: self._memory)
 
     @property
     def ptr(self) -> int:
+        """Its address, for kernels and copies of this process; 0: of 0 bytes."""
         return self._live(lambda: self._memory.ptr if self._memory is not None else 0)
 
     @property
     def size(self) -> int:
+        """In bytes, as asked for."""
         return self._live(lambda: self._memory.size_bytes if self._memory is not None else 0)
 
 
@@ -189,6 +193,7 @@ class RegisteredWindow(CCOResource):
 
     @property
     def window(self) -> Window:
+        """The cco.Window below, closed with this: views, peers' addresses, DLPack."""
         return self._live(lambda: self._window)
 
     @property
@@ -198,10 +203,12 @@ class RegisteredWindow(CCOResource):
 
     @property
     def local_ptr(self) -> int:
+        """Address of this rank's memory, as register_window() was given it."""
         return self._live(lambda: self._ptr)
 
     @property
     def size(self) -> int:
+        """In bytes, on each rank."""
         return self.window.size_bytes
 
 
@@ -214,6 +221,7 @@ class ImportedWindow(RegisteredWindow):
 
     @property
     def ext_ptr(self) -> int:
+        """The address that register_external_window() was given."""
         return self._live(lambda: self._ext_ptr)
 
 
@@ -226,6 +234,7 @@ class DevCommHandle(CCOResource):
 
     @property
     def comm(self) -> Comm:
+        """The cco.Comm below, closed with this."""
         return self._live(lambda: self._comm)
 
     @property
@@ -235,26 +244,32 @@ class DevCommHandle(CCOResource):
 
     @property
     def rank(self) -> int:
+        """This rank, 0 to world_size - 1."""
         return self.comm.group.rank
 
     @property
     def world_size(self) -> int:
+        """Ranks of the communicator."""
         return self.comm.group.size
 
     @property
     def lsa_size(self) -> int:
+        """Ranks whose memory loads and stores of this rank reach, itself among them."""
         return self.comm.group.lsa_size
 
     @property
     def lsa_rank(self) -> int:
+        """This rank among those, 0 to lsa_size - 1."""
         return self.comm.group.lsa_rank
 
     @property
     def flat_base(self) -> int:
+        """Address of LSA rank 0's memory in this process."""
         return self.comm.group.flat_base
 
     @property
     def per_rank_size(self) -> int:
+        """Bytes from one LSA rank's memory to the next one's."""
         return self.comm.group.slot_bytes
 
 
@@ -277,6 +292,7 @@ class Communicator(OfThisProcess):
 
     @staticmethod
     def get_unique_id() -> UniqueId:
+        """As cco.get_unique_id()."""
         return get_unique_id()
 
     @classmethod
@@ -331,14 +347,17 @@ class Communicator(OfThisProcess):
 
     @property
     def is_valid(self) -> bool:
+        """Whether destroy() has not been called."""
         return self._group is not None
 
     @property
     def rank(self) -> int:
+        """This rank, 0 to nranks - 1. FailedPrecondition, a RuntimeError: destroyed."""
         return self._get("get rank").rank
 
     @property
     def nranks(self) -> int:
+        """Ranks of the communicator. FailedPrecondition, a RuntimeError: destroyed."""
         return self._get("get nranks").size
 
     @property

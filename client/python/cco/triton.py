@@ -78,7 +78,7 @@ def _method(row: Operation) -> Any:
 
     call.__name__ = row.method
     call.__qualname__ = f"{row.face}.{row.method}"
-    call.__doc__ = (f"{row.meaning}\n\nOrdering: {row.ordering}. Blocking: {row.blocking}. Returns: {row.returns}.")
+    call.__doc__ = row.document()
     hidden = inspect.Parameter("_semantic", inspect.Parameter.KEYWORD_ONLY, default=None)
     setattr(call, "__signature__", given.replace(parameters=[*given.parameters.values(), hidden]))
     return core.extern(call)

@@ -137,6 +137,7 @@ class Window(Owner):
         self.size_bytes = size_bytes  #: Per rank.
 
     def info(self) -> WindowInfo:
+        """As the daemon has it. Local, cheap; FailedPrecondition: closed."""
         found = _abi.WindowInfo()
         library().check(library().cco_window_get_info(self.handle, ctypes.byref(found)))
         return WindowInfo(

@@ -1,6 +1,7 @@
 """The device bitcode: its one table of entry points, and where its files are. Imports the standard library alone.
 
     OPERATIONS          every row; `Operation.symbols()` are its `extern "C"` functions
+    PARAMETERS          what the faces' arguments mean
     find_bitcode(t)     the file for a target of TARGETS
     status_of, rank_of  what a wait result says
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from .axes import ENUMERATIONS
 from .bitcode import TARGETS, find_bitcode
+from .glossary import PARAMETERS
 from .model import NEVER, Argument, Axis, Choice, Operation, Parameter, Symbol
 from .table_gda import GDA
 from .table_lsa import DEVCOMM, LSA, TDM, WINDOW
@@ -39,5 +41,5 @@ def rank_of(result: int) -> int | None:
     return None if result == 0 or rank == 0xFFFFFFFF else rank
 
 
-__all__ = ["ENUMERATIONS", "NAMESPACES", "NEVER", "OPERATIONS", "TARGETS", "Argument", "Axis", "Choice", "Operation",
-           "Parameter", "Symbol", "find_bitcode", "methods", "rank_of", "status_of", "symbols"]
+__all__ = ["ENUMERATIONS", "NAMESPACES", "NEVER", "OPERATIONS", "PARAMETERS", "TARGETS", "Argument", "Axis", "Choice",
+           "Operation", "Parameter", "Symbol", "find_bitcode", "methods", "rank_of", "status_of", "symbols"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import ENUMERATIONS, NAMESPACES, OPERATIONS, TARGETS, Operation
+from . import ENUMERATIONS, NAMESPACES, OPERATIONS, PARAMETERS, TARGETS, Operation
 
 _HEAD = f"""# Device entry points
 
@@ -56,6 +56,9 @@ def page() -> Iterator[str]:
     yield "## Enumerations\n\n"
     for name, values in ENUMERATIONS.items():
         yield f"* `{name}`: {', '.join(f'{key} {value}' for key, value in values.items())}\n"
+    yield "\n## Arguments\n\n"
+    for name, meaning in PARAMETERS.items():
+        yield f"* `{name}` {meaning}\n"
     for namespace in (*NAMESPACES, ""):
         yield f"\n## {namespace or 'MORI names without a method'}\n"
         for row in OPERATIONS:

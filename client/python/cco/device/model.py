@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .glossary import meaning_of
+
 NEVER = -1
 """A `timeout_ns` of 2^64 - 1: the wait ends when the group does, never by time."""
 
@@ -117,6 +119,16 @@ class Operation:
                 raise ValueError(f"{self.face}.{self.method}({given}): {axis.error}")
             choices.append(found)
         return Symbol("__".join((self.base, *(choice.tag for choice in choices))), self, tuple(choices))
+
+    def document(self, bound: tuple[str, ...] = ()) -> str:
+        """The method's text for help(), without the arguments that the face has `bound`."""
+        names = [argument.name for argument in self.signature if argument.name not in bound]
+        lines = [self.meaning, ""]
+        width = max(map(len, names), default=0) + 2
+        lines += [f"{name:{width}}{meaning_of(self.face, self.method, name)}" for name in names]
+        lines += [""] if names else []
+        lines += [f"{title.capitalize():10}{getattr(self, title)}" for title in ("ordering", "blocking", "returns")]
+        return "\n".join(lines)
 
     def check(self, name: str, value: int) -> None:
         """ValueError: a parameter that takes few values does not take this one."""

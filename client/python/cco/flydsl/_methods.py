@@ -55,7 +55,7 @@ def _method(operation: device.Operation, bound: tuple[str, ...]) -> Callable[...
 
     method.__name__ = operation.method
     method.__qualname__ = f"{operation.face}.{operation.method}"
-    method.__doc__ = _document(operation)
+    method.__doc__ = operation.document(bound)
     method.__signature__ = signature  # type: ignore[attr-defined]
     return method
 
@@ -88,9 +88,3 @@ def _choice(name: str, value: Any) -> int:
         f"which is a Python int, not a {type(value).__name__}. It selects the entry point."
     )
 
-
-def _document(operation: device.Operation) -> str:
-    lines = [operation.meaning, ""]
-    for title in ("ordering", "blocking", "returns"):
-        lines.append(f"{title.capitalize():10}{getattr(operation, title)}")
-    return "\n".join(lines)

@@ -64,10 +64,12 @@ class Window(_Methods):
 
     @property
     def handle(self) -> Any:
+        """The word it was made from: an address in device memory, an `fx.Int64`."""
         return self.word
 
     @property
     def win(self) -> Any:
+        """The same, as the device table names it."""
         return self.word
 
     def lsa_ptr(self, peer_lsa_rank: Any, offset: Any = 0) -> Any:
@@ -82,6 +84,7 @@ class _OfComm(_Methods):
 
     @property
     def dev_comm(self) -> Any:
+        """The device communicator's word: an address in device memory, an `fx.Int64`."""
         return self.word
 
 
@@ -126,23 +129,31 @@ class DevComm(_Methods):
 
     @property
     def ptr(self) -> Any:
+        """The word it was made from: an address in device memory, an `fx.Int64`."""
         return self.word
 
     @property
     def dev_comm(self) -> Any:
+        """The same, as the device table names it."""
         return self.word
 
     def lsa(self) -> Lsa:
+        """Loads and stores to memory of this node; always there."""
         return Lsa(self)
 
     def sdma(self) -> Sdma:
+        """Copies by engines; without SDMA in the communicator its calls are refused."""
         return Sdma(self)
 
     def tdm(self) -> Tdm:
+        """Copies through the block's shared memory; always there."""
         return Tdm(self)
 
     def gda(self, ctx: int = 0) -> Gda:
-        """`ctx`: a Python int; counts modulo the communicator's contexts."""
+        """The network; without GDA in the communicator its calls are refused.
+
+        ctx  a Python int; counts modulo the communicator's contexts
+        """
         return Gda(self, ctx)
 
 

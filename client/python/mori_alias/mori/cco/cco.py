@@ -161,4 +161,5 @@ def dev_comm_destroy(comm: Comm, dev_comm: DevComm) -> None:
 
 
 def barrier_all(comm: Comm) -> None:
+    """Waits for all ranks, not for kernels. Collective."""
     comm._communicator.barrier()

@@ -30,6 +30,7 @@ class UniqueId(cco.UniqueId):
     """As cco.UniqueId, with the names of MORI's high and low level: here they are one class."""
 
     def tobytes(self) -> bytes:
+        """The 128 bytes."""
         return bytes(self)
 
     @classmethod

@@ -223,7 +223,7 @@ void explore(const World::Options& world, const std::vector<WindowSpec>& windows
              const std::vector<std::string>& prologue = {}) {
   const bool is_slow = test::patience() > std::chrono::seconds(20);  // Under a sanitizer.
   Explorer explorer(world, all_events(world, windows));
-  explorer.explore(prologue, is_slow ? depth - 3 : depth);
+  explorer.explore(prologue, is_slow ? depth - 2 : depth);
   ::testing::Test::RecordProperty("states", static_cast<int>(explorer.state_count()));
   ::testing::Test::RecordProperty("steps", static_cast<int>(explorer.step_count()));
 }
@@ -276,8 +276,8 @@ const std::vector<std::string> kPairKeeps =
 TEST(BrokerExplorer, AGroupThatShrinks) {
   World::Options world = kPair;
   world.can_shrink = true;
-  world.units_per_gpu = 4;
-  world.quotas.bytes_per_gpu = 3 * kUnitBytes;
+  world.units_per_gpu = 5;
+  world.quotas.bytes_per_gpu = 4 * kUnitBytes;
   explore(
       world, {kHeap, kKept}, 4,
       after(kPairKeeps, {"process 0 makes w of g.0", "process 1 makes w of g.1",

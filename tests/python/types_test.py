@@ -1,6 +1,7 @@
 """Goal    the package keeps what its py.typed promises: mypy --strict finds nothing, and a user's mistake is found.
 Method  mypy with the package's own settings; then on a small program with one wrong argument."""
 
+import inspect
 import subprocess
 import sys
 
@@ -34,3 +35,13 @@ def test_a_users_mistake_is_found(tmp_path):
     assert 'incompatible type "str"; expected "int"' in told.stdout, told.stdout
     assert 'Revealed type is "builtins.int"' in told.stdout or 'Revealed type is "int"' in told.stdout, told.stdout
     assert "got \"int\", expected \"str\"" in told.stdout
+
+
+def test_from_env_names_what_group_takes():
+    """Not by **options, of which a type checker and an editor know nothing."""
+    import cco
+
+    group = inspect.signature(cco.Group.__init__).parameters
+    from_env = dict(inspect.signature(cco.Group.from_env).parameters)
+    from_env.pop("socket_path")
+    assert from_env == {name: one for name, one in group.items() if name not in ("self", "client")}

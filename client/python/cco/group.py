@@ -168,14 +168,41 @@ class Group(Owner):
         self._begin(client, out)
 
     @classmethod
-    def from_env(cls, **options: Any) -> Group:
+    def from_env(
+        cls,
+        *,
+        socket_path: str | None = None,
+        rank: int | None = None,
+        size: int | None = None,
+        name: str | None = None,
+        unique_id: UniqueId | None = None,
+        device: int | None = None,
+        gpu_uuid: str | None = None,
+        slot_bytes: int = 0,
+        lsa_size: int = 0,
+        lease: str | None = None,
+        timeout_ms: int = 0,
+    ) -> Group:
         """The group of all ranks that the launcher started, in one call: client included.
 
-        `options` as of Group(); `socket_path` is the client's. Closing the group closes the client.
+        `socket_path` is the client's, the others are Group()'s. Closing the group closes the
+        client.
         """
-        client = Client(socket_path=options.pop("socket_path", None))
+        client = Client(socket_path=socket_path)
         try:
-            made = cls(client, **options)
+            made = cls(
+                client,
+                rank=rank,
+                size=size,
+                name=name,
+                unique_id=unique_id,
+                device=device,
+                gpu_uuid=gpu_uuid,
+                slot_bytes=slot_bytes,
+                lsa_size=lsa_size,
+                lease=lease,
+                timeout_ms=timeout_ms,
+            )
         except BaseException:
             client.close()
             raise

@@ -231,6 +231,17 @@ def test_other_bitcode_is_another_kernel(tmp_path, monkeypatch):
     assert first["cco"] == second["cco"] == str(file) and first != second
 
 
+def test_without_a_gpu_a_target_has_to_be_named(monkeypatch):
+    from triton.runtime import driver
+
+    def no_gpu():
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(type(driver), "active", property(lambda _: no_gpu()))
+    with pytest.raises(RuntimeError, match='0 active drivers.*target="cuda"'):
+        cco.get_extern_libs()
+
+
 def test_an_unknown_gpu_is_named():
     with pytest.raises(ValueError, match="gfx1100"):
         cco.get_extern_libs("gfx1100")
@@ -356,6 +367,34 @@ def test_the_page(target):
     for kernel in kernels:
         constants = {"BLOCK": 256} if "BLOCK" in kernel.arg_names else {}
         assert compile_for(target, kernel, POINTERS | NUMBERS, constants)
+
+
+LAUNCH = """
+class Launched(Exception):
+    pass
+
+class send:
+    def __class_getitem__(cls, grid):
+        def launch(*arguments, extern_libs):
+            assert grid == (1,) and set(map(type, arguments)) == {int} and 0 not in arguments[:2]
+            raise Launched
+        return launch
+
+cco.get_extern_libs = lambda: {}
+try:
+    exchange(1 << 20)
+except Launched:
+    print("launched")
+"""
+
+
+def test_the_host_part_of_the_page_runs_as_far_as_the_launch(processes):
+    """Two ranks on the driver host, which has no GPU for the kernel."""
+    page = (SOURCE / "client/python/docs/triton.md").read_text(encoding="utf-8")
+    (program,) = [one for one in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+                  if "Group.from_env" in one]
+    program = f"from cco import triton as cco\n{program}{LAUNCH}"
+    assert [ended.out.strip() for ended in processes(2, program)] == ["launched"] * 2
 
 
 EXAMPLES = {"triton_put_wait": ["send", "receive"], "triton_gemm_all_gather": ["multiply", "await_tiles"]}

@@ -121,16 +121,20 @@ def bitcode_target(target: Any = None) -> str:
     device to ask.
     """
     if target is None:
-        target = triton.runtime.driver.active.get_current_target()
+        try:
+            target = triton.runtime.driver.active.get_current_target()
+        except RuntimeError as error:
+            raise RuntimeError(f"Triton has no GPU to ask ({error}): name what to compile for, target=\"cuda\" or "
+                               "target=\"gfx950\"") from error
     if not isinstance(target, str):
         target = "cuda" if target.backend == "cuda" else str(target.arch)
     return "nvptx64" if target == "cuda" else str(target).split(":", maxsplit=1)[0]
 
 
 def get_extern_libs(target: Any = None) -> dict[str, str]:
-    """What to launch with: `kernel[grid](..., extern_libs=get_extern_libs())`.
+    """What to launch with: `kernel[grid](..., extern_libs=get_extern_libs())`. `target` as of bitcode_target().
 
-    FileNotFoundError, ValueError: as `cco.device.find_bitcode()`.
+    RuntimeError: no GPU to ask. FileNotFoundError, ValueError: as `cco.device.find_bitcode()`.
     """
     name = bitcode_target(target)
     path = find_bitcode(name)

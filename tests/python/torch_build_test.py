@@ -50,8 +50,23 @@ def test_the_extension_has_no_copy_of_the_cpp_library(tmp_path):
     assert libraries and all(os.path.isfile(path) for path in libraries), libraries
 
 
-def import_it(**variables):
-    return subprocess.run([sys.executable, "-c", "import cco.torch"], env=child_environment(**variables),
+def test_a_first_build_is_announced_and_leaves_one_file(tmp_path):
+    """Nobody should wonder what an import does for ten seconds."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\n', encoding="utf-8")
+    compiler.chmod(0o755)
+    cache = tmp_path / "cache"
+    first, again = (build(XDG_CACHE_HOME=str(cache), CXX=str(compiler)) for _ in range(2))
+    assert first.returncode == again.returncode == 0, first.stderr
+    # Both also warn that this compiler's work, an empty file, cannot be loaded.
+    (line,) = [line for line in first.stderr.splitlines() if "compiling" in line]
+    assert line.startswith("cco.torch: compiling its extension") and str(cache) in line
+    assert "compiling" not in again.stderr
+    assert [path.name for path in (cache / "cco/torch").iterdir()] == [Path(first.stdout.strip()).name]
+
+
+def import_it(module="cco.torch", **variables):
+    return subprocess.run([sys.executable, "-c", f"import {module}"], env=child_environment(**variables),
                           capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -63,6 +78,13 @@ def test_without_a_compiler_it_says_what_to_do(tmp_path):
     seen = build(XDG_CACHE_HOME=str(tmp_path), CXX="false")
     assert seen.returncode == 1 and "the compiler fails with 1" in seen.stderr
     assert not list(tmp_path.rglob("*.so")), "half a build is left"
+
+
+@pytest.mark.parametrize("module", ["cco.torch", "mori.allocator"])
+def test_an_import_that_cannot_register_warns_once(module):
+    seen = import_it(module, CCO_LIBRARY="/nonexistent")
+    assert seen.returncode == 0 and seen.stderr.count("has not registered its back-end") == 1, seen.stderr
+    assert f"{module}.register_symm_backend()" in seen.stderr and seen.stderr.startswith("<string>:1: RuntimeWarning")
 
 
 def test_a_daemon_that_is_not_there_is_told(tmp_path):

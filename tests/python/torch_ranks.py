@@ -24,20 +24,21 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 torch.set_num_threads(1)
 
 
-def meet(folder, turn=0, seconds=60):
+def meet(folder, turn=0):
     """A store of all ranks, another for each `turn`."""
+    patience = timedelta(seconds=60)
     meeting = dist.FileStore(f"{folder}/port{turn}", SIZE)
     if RANK == 0:
-        store = dist.TCPStore("127.0.0.1", 0, SIZE, True, timedelta(seconds=seconds), wait_for_workers=False)
+        store = dist.TCPStore("127.0.0.1", 0, SIZE, True, patience, wait_for_workers=False)
         meeting.set("port", str(store.port))
     else:
-        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), SIZE, False, timedelta(seconds=seconds))
+        store = dist.TCPStore("127.0.0.1", int(meeting.get("port")), SIZE, False, patience)
     return store
 
 
-def begin(folder, turn=0, seconds=60):
+def begin(folder, turn=0):
     """The default process group, anew for each `turn`."""
-    dist.init_process_group("gloo", store=meet(folder, turn, seconds), rank=RANK, world_size=SIZE)
+    dist.init_process_group("gloo", store=meet(folder, turn), rank=RANK, world_size=SIZE)
     return dist.group.WORLD
 
 
@@ -45,7 +46,7 @@ def refused(function, *parts):
     """Calls it: it has to raise, with all of `parts` in the text."""
     try:
         function()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         missing = [part for part in parts if part not in str(error)]
         assert not missing, f"{missing} not in: {error}"
     else:
@@ -201,6 +202,12 @@ def errors(folder):
     refused(lambda: handle.put_signal(SIZE), f"no rank {SIZE}")
     refused(lambda: handle.wait_signal(-1), "no rank -1")
     handle.barrier(channel=channels - 1)
+    if hasattr(symm_mem, "set_signal_pad_size"):
+        usual = symm_mem.get_signal_pad_size()
+        symm_mem.set_signal_pad_size(4)
+        narrow = symm_mem.rendezvous(symm_mem.empty(64, device="cpu"), group)
+        symm_mem.set_signal_pad_size(usual)
+        refused(narrow.barrier, "4 bytes has none for a group of 2", "set_signal_pad_size()")
     began = time.monotonic()
     refused(lambda: handle.wait_signal((RANK + 1) % SIZE, timeout_ms=300), "no signal within 300 ms")
     check_others_run(lambda: handle.wait_signal((RANK + 1) % SIZE, timeout_ms=300))
@@ -233,10 +240,14 @@ def check_others_run(wait):
 
 def absent(folder):
     """A rank that never comes is named; one that dies ends the others' waits."""
-    group = begin(folder, seconds=2)
+    group = begin(folder)
     if RANK == 0:
         late = symm_mem.empty(64, device="cpu")
+        store = dist.distributed_c10d._get_default_store()
+        usual = store.timeout
+        store.set_timeout(timedelta(seconds=2))  # For this one: what follows may be slow on a busy machine.
         refused(lambda: symm_mem.rendezvous(late, group), "these ranks have not come: 1")
+        store.set_timeout(usual)
     dist.barrier()
     own = dist.new_group([0, 1])
     tensor = symm_mem.empty(64, device="cpu")
@@ -329,7 +340,7 @@ def external(folder):
             cco.torch.tensor(window, rank=peer, offset=999).fill_(100 + RANK)
             group.barrier()
             assert part[999].item() == 100 + (RANK - 1) % SIZE
-            whole = None  # The window has the memory.
+            part = whole = None  # The window has the memory.
             group.barrier()
             assert theirs.view(torch.uint8)[0].item() == peer + 1
             del theirs
@@ -347,6 +358,60 @@ def external(folder):
             good = symm_mem.empty(4096, device="cpu")
             refused(lambda: cco.torch.register(group, good), "FAILED_PRECONDITION", "symm_mem.empty()")
         refused(lambda: cco.torch.register(group, torch.zeros(4, 4).t()), "contiguous")
+        # Whatever is wrong on one rank, the others hear it.
+        refused(lambda: cco.torch.register(group, None if RANK == 0 else whole), "symm_mem.empty()")
+        refused(lambda: cco.torch.register(None, whole), "cco.Group, not None", "from_env()")
+    dist.destroy_process_group()
+
+
+def misuse(folder):
+    """Each error says what to do next."""
+    tensor = symm_mem.empty(4, device="cpu")
+    for ask in (cco.torch.window, cco.torch.window_handle, cco.torch.dev_comm):
+        refused(lambda: ask(tensor), "init_process_group()", "rendezvous()")
+        refused(lambda: ask(None, "0"), "torch.Tensor, not None")
+    refused(lambda: cco.torch.group_dev_comm(), "init_process_group()")
+    for name in ("CUDA", "NCCL", "NVSHMEM", "", None, 5):
+        refused(lambda: cco.torch.register_symm_backend(name), repr(name), "CUDA, NCCL, NVSHMEM")
+    group = begin(folder)
+    refused(lambda: cco.torch.group_dev_comm(group), "rendezvous()")
+    refused(lambda: cco.torch.window(tensor), "rendezvous()")
+    # What torch itself does by the back-end's name; docs/torch.md has what to use instead.
+    if hasattr(symm_mem, "put_signal"):
+        handle = symm_mem.rendezvous(tensor, group)
+        refused(lambda: symm_mem.put_signal(tensor, handle, 0), "unsupported backend: CCO")
+        refused(lambda: symm_mem.wait_signal(handle, 0), "unsupported backend: CCO")
+    if hasattr(symm_mem, "get_mem_pool"):
+        refused(lambda: symm_mem.get_mem_pool(CPU), "MemPool")
+    dist.destroy_process_group()
+
+
+def communicator(folder):
+    """Tensors as windows of a cco.Communicator, as programs for MORI make them: address and bytes."""
+    begin(folder)
+    secret = [cco.get_unique_id() if RANK == 0 else None]
+    dist.broadcast_object_list(secret, src=0)
+    peer = (RANK + 1) % SIZE
+    with cco.Communicator.init(SIZE, RANK, secret[0]) as comm, cco.Client() as client:
+        of_cco = cco.torch.tensor(cco.Memory(client, 1 << 20, device=comm.group.device), (1 << 18,), torch.int32)
+        symmetric = symm_mem.empty(4096, dtype=torch.int32, device="cpu")
+        for tensor in (of_cco, of_cco[1024:2048], symmetric, symmetric[4 * (RANK + 1):][:1000]):
+            tensor.fill_(100 + RANK)
+            window = comm.register_external_window(tensor.data_ptr(), tensor.nbytes)
+            assert (window.ext_ptr, window.size) == (tensor.data_ptr(), tensor.nbytes) and window.handle
+            comm.barrier()
+            theirs = cco.torch.tensor(window.window, tensor.shape, torch.int32, rank=peer)
+            assert theirs.unique().tolist() == [100 + peer]
+            comm.barrier()
+            theirs[-1] = 200 + RANK
+            comm.barrier()
+            assert tensor[-1].item() == 200 + (RANK - 1) % SIZE
+            del theirs
+            window.close()
+        plain = torch.zeros(4096)
+        refused(lambda: comm.register_external_window(plain.data_ptr(), plain.nbytes), "INVALID_ARGUMENT",
+                f"{plain.data_ptr():#x}")
+        del of_cco, tensor
     dist.destroy_process_group()
 
 
@@ -362,7 +427,18 @@ def mori(folder):
     tensor = symm_mem.empty(64, dtype=torch.int32, device="cpu")
     handle = symm_mem.rendezvous(tensor, group.group_name)
     check_copies(handle, tensor, group)
-    assert allocator.window_handle(tensor) != 0 and allocator.dev_comm(tensor) != 0
+    assert allocator.window_handle(tensor) != 0
+    refused(lambda: allocator.window_handle(tensor, signal_pad=True), "signal_pad_ptrs_dev")
+    # As MORI's: by the group's name and a key. Each is a communicator of its own, made once, by all ranks.
+    usual = allocator.dev_comm(group.group_name)
+    assert usual == allocator.dev_comm(group.group_name, "default", 1) == allocator.dev_comm(group, key="default")
+    large = allocator.dev_comm(group.group_name, "large", lsa_barrier_count=3)
+    assert len({0, usual, large, allocator.dev_comm(tensor), allocator.dev_comm(group.group_name, "other")}) == 5
+    for address, barriers in ((usual, 1), (large, 3)):
+        device = cco.DeviceComm.from_address(address)
+        assert (device.rank, device.barrier_count) == (RANK, barriers)
+    refused(lambda: allocator.dev_comm("no such group"), "no such group")
+    refused(lambda: allocator.dev_comm(group.group_name, "vast", 5000), "5000")
     dist.destroy_process_group()
 
 

@@ -26,7 +26,7 @@ def extension():
 
 
 SCENARIOS = {"basics": 3, "groups": 3, "histories": 3, "errors": 2, "absent": 2, "teardown": 2,
-             "external": 2, "mori": 2}
+             "external": 2, "misuse": 1, "communicator": 2, "mori": 2}
 
 
 @pytest.mark.parametrize("scenario, count", SCENARIOS.items())

@@ -32,6 +32,7 @@ __all__ = [
     "TensorWindow",
     "counts",
     "dev_comm",
+    "group_dev_comm",
     "handle_type",
     "register",
     "register_symm_backend",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 SYMM_BACKEND_NAME = "CCO"  #: For `symm_mem.set_backend()`.
+
+_OF_TORCH = ("CUDA", "NCCL", "NVSHMEM")  # Programs that ask for these mean torch's.
 
 _lock = threading.Lock()
 _registered: set[str] = set()
@@ -90,7 +93,8 @@ def _loaded() -> ctypes.CDLL:
     global _extension
     if _extension is None:
         made = ctypes.CDLL(_build.find_or_build())
-        for name in ("cco_torch_load", "cco_torch_register", "cco_torch_find", "cco_torch_count"):
+        for name in ("cco_torch_load", "cco_torch_register", "cco_torch_find", "cco_torch_find_comm",
+                     "cco_torch_count"):
             getattr(made, name).restype = ctypes.c_char_p
         folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "lib")
         _check(made.cco_torch_load(cco.library_path().encode(), folder.encode()))
@@ -109,9 +113,12 @@ def _check(problem: bytes | None) -> None:
 def register_symm_backend(name: str = SYMM_BACKEND_NAME) -> str:
     """Makes the back-end known to torch as `name`, and returns that; again: nothing happens.
 
-    Thread safe. Raises cco.torch.build.BuildError (no compiler, or it failed), cco.NotFound (no libcco_client),
-    RuntimeError (libcco_client is older than this package).
+    Thread safe. Raises ValueError (no name, or one of torch's own back-ends), cco.torch.build.BuildError (no compiler,
+    or it failed), cco.NotFound (no libcco_client), RuntimeError (libcco_client is older than this package).
     """
+    if not isinstance(name, str) or not name or name in _OF_TORCH:
+        raise ValueError(f"a back-end cannot be registered as {name!r}: give a name that is none of torch's own, "
+                         f"{', '.join(_OF_TORCH)}")
     with _lock:
         if name not in _registered:
             _check(_loaded().cco_torch_register(name.encode()))
@@ -133,7 +140,15 @@ def signal_pad_supported() -> bool:
 def _group_name(group: Any) -> str:
     if group is None:
         group = torch.distributed.group.WORLD
+    if group is None:
+        raise RuntimeError("no group was given, and there is no default process group: call "
+                           "torch.distributed.init_process_group() and symm_mem.rendezvous() before, or give a group")
     return group if isinstance(group, str) else str(group.group_name)
+
+
+def _check_tensor(tensor: Any) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"takes a torch.Tensor, not {tensor!r}: make one by symm_mem.empty()")
 
 
 def window(tensor: torch.Tensor, group: Any = None) -> TensorWindow:
@@ -141,8 +156,9 @@ def window(tensor: torch.Tensor, group: Any = None) -> TensorWindow:
 
     group  a process group or its name; None: the default one
 
-    RuntimeError: it has not.
+    RuntimeError: it has not; no group, and no default one. TypeError: no tensor.
     """
+    _check_tensor(tensor)
     found = _Window()
     address = ctypes.c_void_p(tensor.data_ptr())
     with _lock:
@@ -159,6 +175,20 @@ def window_handle(tensor: torch.Tensor, group: Any = None) -> int:
 def dev_comm(tensor: torch.Tensor, group: Any = None) -> int:
     """`window(tensor, group).comm_ptr`: the device communicator, for kernels. It has one LSA barrier."""
     return window(tensor, group).comm_ptr
+
+
+def group_dev_comm(group: Any = None, key: str = "default", lsa_barrier_count: int = 1) -> int:
+    """A device communicator of a group, for kernels: one for each `key` and number of LSA barriers, 0 to 4096.
+
+    Collective when it is asked for first, and it lives as long as torch's group. RuntimeError: no tensor has been
+    through rendezvous() in the group yet.
+    """
+    found = ctypes.c_uint64()
+    with _lock:
+        extension = _loaded()
+    _check(extension.cco_torch_find_comm(_group_name(group).encode(), key.encode(), ctypes.c_uint32(lsa_barrier_count),
+                                         ctypes.byref(found)))
+    return found.value
 
 
 def counts() -> Counts:
@@ -211,12 +241,17 @@ def register(group: cco.Group, tensor: torch.Tensor, name: str | None = None, *,
 
     The window keeps the memory: the tensor may go, though torch's allocator may then give the memory to others.
 
-    Raises ValueError (not contiguous, or empty), cco.InvalidArgument (not memory that can be exported: the reason
-    says what to change), cco.FailedPrecondition on the other ranks then, and what cco.Window.register() raises.
+    Raises TypeError (no group, no tensor), ValueError (not contiguous, or empty), cco.InvalidArgument (not memory that
+    can be exported: the reason says what to change), cco.FailedPrecondition on the other ranks then, and what
+    cco.Window.register() raises.
     """
+    if not isinstance(group, cco.Group):
+        raise TypeError(f"takes a cco.Group, not {group!r}: make one by cco.Group.from_env(), or of a process group's "
+                        "rank and size")
     memory: cco.Memory | None = None
     failure: Exception | None = None
     try:
+        _check_tensor(tensor)
         if not tensor.is_contiguous() or tensor.nbytes == 0:
             raise ValueError(f"a window takes a contiguous tensor with elements, not one of {tuple(tensor.shape)} "
                              f"with strides {tensor.stride()}")

@@ -9,6 +9,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -121,8 +122,13 @@ def build(folder: Path | None = None) -> Path:
         # Whoever holds the lock ends by itself: the compiler has its own time limit, and a dead process holds none.
         with open(folder / f"{name}.lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                _compile(path)
+            try:
+                if not path.exists():
+                    _compile(path)
+            finally:
+                # Others may still wait for this file, and find the build. If there is none, they and whoever makes
+                # the next file compile at once, which costs time alone.
+                Path(lock.name).unlink(missing_ok=True)
     except OSError as error:
         raise BuildError(f"cco.torch cannot write its extension into {folder}: {error}. Set XDG_CACHE_HOME") from None
     return path
@@ -132,6 +138,8 @@ def _compile(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         unfinished = Path(scratch) / path.name
         command = _command(_compiler(), unfinished)
+        print(f"cco.torch: compiling its extension for torch {torch.__version__}, once, into {path.parent}",
+              file=sys.stderr, flush=True)
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
         except subprocess.TimeoutExpired:

@@ -96,6 +96,21 @@ const char* cco_torch_find(const void* address, const char* group_name, CcoTorch
   });
 }
 
+const char* cco_torch_find_comm(const char* group_name, const char* key, uint32_t barrier_count,
+                                uint64_t* found) {
+  return told([&] {
+    const auto groups = Rendezvouses::get().find(group_name)->groups();
+    TORCH_CHECK(!groups.empty(), "cco.torch: group ", group_name,
+                " has no communicator yet: its first symm_mem.rendezvous() makes it");
+    TORCH_CHECK(groups.size() == 1, "cco.torch: group ", group_name, " has met with tensors of ",
+                groups.size(), " sets of devices: ask by one of the tensors, window(tensor)");
+    const cco_device_comm* comm = nullptr;
+    check(api().cco_comm_get_device_pointer(groups[0]->comm_for(key, barrier_count), &comm),
+          "asking for a communicator");
+    *found = reinterpret_cast<uint64_t>(comm);
+  });
+}
+
 const char* cco_torch_count(CcoTorchCounts* counts) {
   return told([&] {
     *counts = {Pool::get().blocks().size(), 0, 0, Rendezvouses::get().count()};

@@ -4,7 +4,9 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -78,11 +80,8 @@ class Group : public std::enable_shared_from_this<Group> {
                                      : static_cast<int>(device.index());
     options.unique_id = &unique_id;
     check(api().cco_group_create(node.client(), &options, &handle_), "forming group " + name_);
-    auto comm_options = options_of<cco_comm_options>();
-    comm_options.barrier_count = 1;
-    comm_options.gda_traffic_class = -1;
     cco_device_comm view{};
-    cco_status status = api().cco_comm_create(handle_, &comm_options, &comm_);
+    cco_status status = make_comm(1, &comm_);
     if (status == CCO_OK) status = api().cco_comm_get_device(comm_, &view);
     if (status != CCO_OK) {
       const std::string text = failure(status, "making the communicator of group " + name_);
@@ -94,7 +93,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   ~Group() {
-    retire(device_, [comm = comm_, handle = handle_] {
+    retire(device_, [comm = comm_, others = others_, handle = handle_] {
+      for (const auto& other : others) api().cco_comm_destroy(other.second);
       api().cco_comm_destroy(comm);
       api().cco_group_destroy(handle);
     });
@@ -105,6 +105,16 @@ class Group : public std::enable_shared_from_this<Group> {
   int size() const { return size_; }
   cco_group* handle() const { return handle_; }
   cco_comm* comm() const { return comm_; }
+  /// One with that many LSA barriers; another for each name, as long as the group. Collective, when
+  /// it is asked for first.
+  cco_comm* comm_for(const std::string& key, uint32_t barrier_count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cco_comm*& comm = others_[key + "/" + std::to_string(barrier_count)];
+    if (comm == nullptr) {
+      check(make_comm(barrier_count, &comm), "making communicator " + key + " of group " + name_);
+    }
+    return comm;
+  }
   /// Address, for kernels, of the word that is not 0 once the group is out of order.
   uint64_t abort_word() const { return abort_word_; }
   /// A text if the group is out of order, else empty. Cheap.
@@ -118,6 +128,12 @@ class Group : public std::enable_shared_from_this<Group> {
                                      const std::string& window_name);
 
  private:
+  cco_status make_comm(uint32_t barrier_count, cco_comm** made) const {
+    auto options = options_of<cco_comm_options>();
+    options.barrier_count = barrier_count;
+    options.gda_traffic_class = -1;
+    return api().cco_comm_create(handle_, &options, made);
+  }
   cco_window* register_window(const Chunk& chunk, const Meeting& meeting,
                               const std::string& window_name) const;
 
@@ -127,6 +143,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const c10::Device device_;
   cco_group* handle_ = nullptr;
   cco_comm* comm_ = nullptr;
+  std::mutex mutex_;  // Held while other ranks are waited for.
+  std::map<std::string, cco_comm*> others_;
   uint64_t abort_word_ = 0;
 };
 

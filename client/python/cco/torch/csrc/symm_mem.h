@@ -147,8 +147,11 @@ class SymmetricMemory : public c10d::symmetric_memory::SymmetricMemory {
     const uint64_t channels =
         link_->pad_bytes() / sizeof(uint32_t) / static_cast<uint64_t>(link_->group().size());
     TORCH_CHECK(channel >= 0 && static_cast<uint64_t>(channel) < channels, "cco.torch: channel ",
-                channel, ": a signal pad of ", link_->pad_bytes(), " bytes has channels 0 to ",
-                static_cast<int64_t>(channels) - 1, " for a group of ", link_->group().size());
+                channel, ": a signal pad of ", link_->pad_bytes(), " bytes has ",
+                channels == 0 ? "none" : "channels 0 to " + std::to_string(channels - 1),
+                " for a group of ", link_->group().size(),
+                ". Each takes 4 bytes for each rank: "
+                "symm_mem.set_signal_pad_size(), before the tensor is made, makes room for more");
     const std::string lost = link_->group().problem();
     TORCH_CHECK(lost.empty(), lost);
     const PadUse use{link_->pads(), link_->pads_on_device(), link_->group(), channel, timeout_ms};

@@ -384,6 +384,39 @@ def external_expandable(me):
     return 0
 
 
+def communicator(me):
+    """a Communicator's windows of tensors by address and bytes, at offsets: own back-end, expandable segments"""
+    torch = me.use_cco().torch
+    own = me.symm_mem.empty(1 << 20, dtype=torch.int32, device=me.device)
+    segment = torch.zeros(1 << 18, dtype=torch.int32, device=me.device)
+    across = torch.zeros(100 << 20, dtype=torch.uint8, device=me.device)  # Of several segments.
+    secret = [me.cco.get_unique_id() if me.rank == 0 else None]
+    me.dist.broadcast_object_list(secret, src=0)
+    with me.cco.Communicator.init(SIZE, me.rank, secret[0]) as comm:
+        for tensor in (own, own[1 << 12:], segment, segment[16:1 << 17]):
+            tensor.fill_(me.rank + 1)
+            me.settle()
+            window = comm.register_external_window(tensor.data_ptr(), tensor.nbytes)
+            assert (window.ext_ptr, window.size) == (tensor.data_ptr(), tensor.nbytes) and window.handle
+            theirs = me.cco.torch.tensor(window.window, tensor.shape, torch.int32, rank=me.peer)
+            assert (theirs == me.peer + 1).all().item()
+            me.settle()
+            theirs[-1] = 77
+            me.settle()
+            assert tensor[-1].item() == 77
+            del theirs
+            window.close()
+        try:
+            comm.register_external_window(across.data_ptr(), across.nbytes)
+        except me.cco.Error as error:
+            assert error.code == me.cco.Status.INVALID_ARGUMENT and "allocation" in error.reason, error
+            if me.rank == 0:
+                print(f"note: refused as it should be: {error.reason[:300]}")
+        else:
+            raise AssertionError("memory of several allocations was taken")
+    return 0
+
+
 def cco_group(me):
     me.turns = getattr(me, "turns", 0) + 1
     name = [f"torch-{os.getpid()}-{me.turns}"]
@@ -421,11 +454,12 @@ def refused(me, group, tensor):
 
 VARIABLES = {
     "external_expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "communicator": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     # torch refuses ranks that share a GPU unless it is told not to.
     "external_torch": {"TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1"},
 }
 PARTS = {part.__name__: part for part in (basics, signals, graphs, operations, late, lost, teardown, external_own,
-                                          external_torch, external_expandable)}
+                                          external_torch, external_expandable, communicator)}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What Python costs over the C interface: importing cco, and calls of windows. Needs gcc and a running cco-memd.
 
-    bench.py [--json FILE]
+    bench.py [--json FILE] [--check] [--rounds N]
 
 One run, rounds of C and of Python in turn, in processes of their own against the same daemon. Medians, with the 10th
 and 90th percentile of the rounds. Import: a new interpreter with `import cco`, less one without. Time passed, and time
 that the calling thread (import: the process) had the CPU, which tells what Python adds whatever else the machine does.
+--check compares the least CPU time of the rounds with LIMITS_US, which are generous; it ends with 1 if one is exceeded.
 """
 
 import argparse
@@ -24,6 +25,10 @@ ROUNDS = 15
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 SOURCE = Path(__file__).resolve().parents[2]
 CALLS = {"get_address": 20_000, "get_info": 20_000, "create and destroy": 200}
+
+# More CPU time than the baseline's, in microseconds. The last are two calls with two round trips, after each of which a
+# busy machine has given the caches to others: 17 were measured, and 32 with seven programs for each core.
+LIMITS_US = {"import cco": 60_000, "get_address": 15, "get_info": 15, "create and destroy": 80}
 
 C_PROGRAM = r"""
 #include <stdio.h>
@@ -130,18 +135,32 @@ def report(name, ours, base, what, result):
               f"({base_us[1]:.2f}-{base_us[2]:.2f})   more: {more:.2f}")
 
 
+def exceeded(rounds):
+    """What takes more than its limit, as text. `rounds`: name -> (ours, base), as for report()."""
+    found = []
+    for name, limit in LIMITS_US.items():
+        ours, base = (min(cpu for _, cpu in one) for one in rounds[name])
+        if ours - base > limit:
+            found.append(f"{name}: {ours:.2f} us of CPU time, {ours - base:.2f} more than {base:.2f}; the limit is "
+                         f"{limit} more")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write the figures there, too")
+    parser.add_argument("--check", action="store_true", help="end with 1 if a limit is exceeded")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     result = {"python": sys.version.split()[0], "cco": cco.version(), "library": cco.library_path()}
-    print(f"CPython {result['python']}, cco {result['cco']}; microseconds, median (P10-P90) of {ROUNDS} rounds")
+    print(f"CPython {result['python']}, cco {result['cco']}; microseconds, median (P10-P90) of "
+          f"{arguments.rounds} rounds")
     bare, imported, loaded = [], [], []
     in_c, in_python = {name: [] for name in CALLS}, {name: [] for name in CALLS}
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
         run(sys.executable, "-c", "import cco")  # Compiles the package, once.
-        for _ in range(ROUNDS):
+        for _ in range(arguments.rounds):
             bare.append(process_us("pass"))
             imported.append(process_us("import cco"))
             loaded.append(process_us("import cco; cco.library_path()"))
@@ -154,6 +173,9 @@ def main():
         report(name, in_python[name], in_c[name], "C", result)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+    slow = exceeded({"import cco": (imported, bare), **{name: (in_python[name], in_c[name]) for name in CALLS}})
+    if arguments.check and slow:
+        sys.exit("\n".join(slow))
 
 
 if __name__ == "__main__":

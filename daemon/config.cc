@@ -124,6 +124,9 @@ absl::StatusOr<Config> read(const v1::Config& from) {
                                                    "'; it takes an absolute path of at most ",
                                                    kMaxStateDirBytes, " bytes, or nothing"));
   }
+  if (from.has_keeper_linger_ms()) config.keeper_linger = Milliseconds(from.keeper_linger_ms());
+  CCO_RETURN_IF_ERROR(
+      in_range<int64_t>("keeper_linger_ms", config.keeper_linger.count(), 0, 86'400'000));
   if (from.has_log_level()) config.log_level = from.log_level();
   if (from.has_allow_unenforced_read_only()) {
     config.allow_unenforced_read_only = from.allow_unenforced_read_only();
@@ -179,6 +182,7 @@ std::string print_config(const Config& config) {
   message.set_default_timeout_ms(static_cast<uint32_t>(config.default_timeout.count()));
   message.set_ticket_ms(static_cast<uint32_t>(config.ticket_lifetime.count()));
   message.set_state_dir(config.state_dir);
+  message.set_keeper_linger_ms(static_cast<uint32_t>(config.keeper_linger.count()));
   message.set_log_level(config.log_level);
   message.set_allow_unenforced_read_only(config.allow_unenforced_read_only);
   message.set_memory_pressure_percent(config.memory_pressure_percent);

@@ -15,6 +15,7 @@ namespace cco::memd {
 
 struct Config {
   std::string state_dir;
+  Milliseconds keeper_linger{60000};
   std::string socket_path = "/run/cco/memd.sock";
   uint32_t socket_mode = 0660;
   std::string socket_group;

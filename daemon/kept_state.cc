@@ -21,30 +21,30 @@ absl::StatusOr<std::string> boot_id() {
       "cannot read ", kPath, ", which tells whether the state is of this boot. Is /proc mounted?"));
 }
 
-absl::StatusOr<std::unique_ptr<FdVault>> open_vault(const std::string& state_dir,
+absl::StatusOr<std::unique_ptr<FdVault>> open_vault(const Config& config,
                                                     std::map<std::string, UniqueFd> kept) {
   if (std::getenv("FDSTORE") != nullptr) return SystemdVault::open(std::move(kept));
   KeeperVault::Options options;
-  options.state_dir = state_dir;
+  options.state_dir = config.state_dir;
+  options.linger = config.keeper_linger;
   CCO_ASSIGN_OR_RETURN(options.program, find_keeper_program());
   return KeeperVault::open(options);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KeptState>> KeptState::open(const std::string& state_dir,
-                                                           Journal& journal,
+absl::StatusOr<std::unique_ptr<KeptState>> KeptState::open(const Config& config, Journal& journal,
                                                            std::map<std::string, UniqueFd> kept) {
   CCO_ASSIGN_OR_RETURN(const std::string boot, boot_id());
   std::unique_ptr<KeptState> state(new KeptState);
-  CCO_ASSIGN_OR_RETURN(state->store_, SqliteStore::open(state_dir, boot));
+  CCO_ASSIGN_OR_RETURN(state->store_, SqliteStore::open(config.state_dir, boot));
   if (state->store_->discarded() > 0) {
     journal.record(Severity::kWarning, "state_discarded",
                    absl::StrCat("records=", state->store_->discarded(),
                                 " reason=\"the machine has been started anew since: all memory and "
                                 "all processes that they tell of are gone\""));
   }
-  CCO_ASSIGN_OR_RETURN(state->vault_, open_vault(state_dir, std::move(kept)));
+  CCO_ASSIGN_OR_RETURN(state->vault_, open_vault(config, std::move(kept)));
   return state;
 }
 

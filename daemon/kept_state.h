@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/base/unique.h"
+#include "daemon/config.h"
 #include "daemon/memd.h"
 #include "daemon/state/sqlite_store.h"
 #include "device/runtime/open_driver.h"
@@ -17,8 +18,7 @@ class KeptState {
  public:
   /// systemd's descriptor store if $FDSTORE says that there is one, with what it gave to us as
   /// `kept`; else a keeper. Errors as of SqliteStore, SystemdVault and KeeperVault.
-  static absl::StatusOr<std::unique_ptr<KeptState>> open(const std::string& state_dir,
-                                                         Journal& journal,
+  static absl::StatusOr<std::unique_ptr<KeptState>> open(const Config& config, Journal& journal,
                                                          std::map<std::string, UniqueFd> kept = {});
 
   /// What the state says of the driver to open: without the GPUs that are drained.

@@ -113,7 +113,7 @@ int serve(const cco::memd::Config& config, char** arguments) {
   std::optional<cco::memd::Keeping> keeping;
   cco::DriverOptions wanted = config.driver;
   if (!config.state_dir.empty()) {
-    auto opened = cco::memd::KeptState::open(config.state_dir, **journal, std::move(given->kept));
+    auto opened = cco::memd::KeptState::open(config, **journal, std::move(given->kept));
     if (!opened.ok()) return fail(opened.status(), kUnavailable);
     kept = *std::move(opened);
     keeping.emplace(kept->keeping());

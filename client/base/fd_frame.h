@@ -29,6 +29,9 @@
 //   kKeep {name} + fd   nothing                                    instead of an older one
 //   kDrop {name}        nothing
 //   kList {}            kKept {name} + fd for each, then kListEnd
+//
+// The descriptor named kLingerName is a file, written at any time: its first 8 bytes say for how
+// many ms (u64) the keeper is to hold on when there is no daemon and no session's process lives.
 #pragma once
 
 #include <chrono>
@@ -63,6 +66,7 @@ inline constexpr uint32_t kFdFrameMagic = 0x314f4343;  // "CCO1"
 inline constexpr size_t kMaxPayloadBytes = 1024;
 inline constexpr size_t kSecretBytes = 16;  ///< Tokens, tickets, offers.
 inline constexpr int kMaxSocketPathBytes = 107;
+inline constexpr char kLingerName[] = "linger";
 
 struct FdFrame {
   FdFrameType type{};

@@ -5,8 +5,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/status_macros.h"
@@ -17,20 +19,33 @@ namespace {
 constexpr timeval kSendTimeout{5, 0};  // For a daemon that asks and does not read.
 constexpr int kPauseMs = 100;
 constexpr char kSession[] = "session-";
+// As long as a window can be kept. Without a bound a mistaken daemon's memory would stay for ever.
+constexpr std::chrono::milliseconds kMostLinger = std::chrono::hours(30 * 24);
+
+using Clock = std::chrono::steady_clock;
+
+int poll_ms(Clock::duration left) {
+  const int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, std::numeric_limits<int>::max()));
+}
 
 }  // namespace
 
 void Keeper::run() {
+  Clock::time_point last_needed = Clock::now();
   for (;;) {
     std::vector<pollfd> watched = {{daemon_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-    int timeout_ms = -1;
-    if (!daemon_) {
+    bool is_needed = static_cast<bool>(daemon_);
+    if (!is_needed) {
       const std::vector<pollfd> living = watch_sessions();
       watched.insert(watched.end(), living.begin(), living.end());
-      if (living.empty()) timeout_ms = held_.empty() ? 0 : static_cast<int>(linger_.count());
+      is_needed = !living.empty();
     }
+    const Clock::time_point end = held_.empty() ? last_needed : last_needed + linger();
+    const int timeout_ms = is_needed ? -1 : poll_ms(end - Clock::now());
     const int ready = ::poll(watched.data(), watched.size(), timeout_ms);
-    if (ready == 0) return;
+    if (is_needed) last_needed = Clock::now();
+    if (ready == 0 && Clock::now() >= end) return;
     // All that a dead daemon has sent comes before its successor's first word.
     if (watched[0].revents != 0) {
       serve_daemon();
@@ -48,6 +63,12 @@ std::vector<pollfd> Keeper::watch_sessions() const {
     if (::poll(&session, 1, 0) == 0) living.push_back(session);
   }
   return living;
+}
+
+std::chrono::milliseconds Keeper::linger() const {
+  uint64_t ms = 0;
+  if (::pread(told_linger_.get(), &ms, sizeof ms, 0) != sizeof ms) return linger_;
+  return std::chrono::milliseconds(std::min<uint64_t>(ms, kMostLinger.count()));
 }
 
 void Keeper::accept_daemon() {
@@ -101,6 +122,10 @@ absl::Status Keeper::serve(FdFrame frame) {
   switch (frame.type) {
     case FdFrameType::kKeep:
       if (frame.payload.empty() || !frame.fd) break;
+      if (frame.payload == kLingerName) {
+        told_linger_ = std::move(frame.fd);
+        return absl::OkStatus();
+      }
       if (held_.size() >= limit_ && held_.count(frame.payload) == 0) {
         return absl::ResourceExhaustedError(absl::StrCat("it holds ", limit_, " descriptors"));
       }
@@ -120,6 +145,9 @@ absl::Status Keeper::serve(FdFrame frame) {
 }
 
 absl::Status Keeper::list() const {
+  if (told_linger_) {
+    CCO_RETURN_IF_ERROR(send_frame(daemon_, FdFrameType::kKept, kLingerName, told_linger_));
+  }
   for (const auto& [name, fd] : held_) {
     CCO_RETURN_IF_ERROR(send_frame(daemon_, FdFrameType::kKept, name, fd));
   }

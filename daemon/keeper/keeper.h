@@ -20,16 +20,19 @@ namespace cco::memd {
 
 class Keeper {
  public:
-  /// Takes connections from `listener`, and holds up to `limit` descriptors.
+  /// Takes connections from `listener`, and holds up to `limit` descriptors. `linger` counts until
+  /// a daemon says otherwise.
   Keeper(UniqueFd listener, uint64_t limit, std::chrono::milliseconds linger)
       : listener_(std::move(listener)), limit_(limit), linger_(linger) {}
 
   /// Returns when nobody is left who needs it: no daemon is connected, and it holds nothing, or
-  /// each process whose pidfd it holds as "session-…" has exited and `linger` has passed.
+  /// each process whose pidfd it holds as "session-…" has exited and the lingering is over, after
+  /// 30 days at most.
   void run();
 
  private:
   std::vector<pollfd> watch_sessions() const;
+  std::chrono::milliseconds linger() const;
   void accept_daemon();
   absl::Status admit(const UniqueFd& connection, pid_t* pid) const;
   void serve_daemon();
@@ -42,6 +45,7 @@ class Keeper {
   UniqueFd daemon_;  // One at a time.
   pid_t daemon_pid_ = 0;
   std::map<std::string, UniqueFd> held_;
+  UniqueFd told_linger_;  // What the daemon put as kLingerName.
 };
 
 }  // namespace cco::memd

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,6 +26,14 @@ class FdVault {
 
   /// Closes what is held under `name`. Harmless if nothing is.
   virtual absl::Status remove(const std::string& name) = 0;
+
+  /// What it holds may be asked for up to `keep` after the last process that uses it has exited,
+  /// also if no daemon runs until then. In force at once. Until it is first called, what an earlier
+  /// daemon said stays so.
+  virtual absl::Status hold_for(std::chrono::milliseconds keep) {
+    (void)keep;
+    return absl::OkStatus();
+  }
 
   /// How many it can hold; 0: any number. Known from the beginning.
   virtual uint64_t limit() const { return 0; }

@@ -1,5 +1,6 @@
 #include "daemon/state/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,7 @@ absl::Status Recorder::restore(Broker& broker, Decoded left, uint64_t incarnatio
   incarnation_ = incarnation;
   recorded_facts_ = std::move(left.facts);
   CCO_RETURN_IF_ERROR(save());
+  CCO_RETURN_IF_ERROR(hold(longest_keep()));
   for (const std::string& name : orphans) ports_.vault.remove(name).IgnoreError();
   return absl::OkStatus();
 }
@@ -85,15 +87,49 @@ absl::Status Recorder::save() {
   DaemonFacts facts{driver_, incarnation_, broker_->last_ids()};
   if (unsaved_.empty() && facts == recorded_facts_) return absl::OkStatus();
   CCO_RETURN_IF_ERROR(fill_vault());
+  const Milliseconds keep = keep_after(unsaved_);
+  if (keep > held_for_) CCO_RETURN_IF_ERROR(hold(keep));
   std::vector<RecordChange> changes = encode_changes();
   if (facts != recorded_facts_) changes.push_back({RecordKind::kDaemon, "", encode(facts)});
   CCO_RETURN_IF_ERROR(ports_.store.commit(changes));
   recorded_facts_ = std::move(facts);
   clear_vault();
+  if (keep < held_for_) hold(keep).IgnoreError();  // Longer than needed does little harm.
   for (const SessionId id : unsaved_.sessions) {
     if (broker_->session(id) == nullptr) answered_.erase(id);
   }
   unsaved_ = {};
+  return absl::OkStatus();
+}
+
+// Where nobody keeps anything no window has to be looked at but the new ones.
+Milliseconds Recorder::keep_after(const Changes& changes) const {
+  if (changes.windows.empty() && changes.kept_windows.empty()) return held_for_;
+  if (held_for_.count() != 0) return longest_keep();
+  Milliseconds longest{};
+  for (const auto& [id, window_id] : changes.windows) {
+    const Group* found = group(id);
+    if (found == nullptr) continue;
+    const auto window = found->windows.find(window_id);
+    if (window != found->windows.end()) longest = std::max(longest, window->second.keep);
+  }
+  return longest;
+}
+
+Milliseconds Recorder::longest_keep() const {
+  Milliseconds longest{};
+  for (const auto& [id, window] : broker_->kept_windows().all()) {
+    longest = std::max(longest, window.keep);
+  }
+  for (const auto& [id, group] : broker_->groups()) {
+    for (const auto& [window_id, window] : group->windows) longest = std::max(longest, window.keep);
+  }
+  return longest;
+}
+
+absl::Status Recorder::hold(Milliseconds keep) {
+  CCO_RETURN_IF_ERROR(ports_.vault.hold_for(keep));
+  held_for_ = keep;
   return absl::OkStatus();
 }
 

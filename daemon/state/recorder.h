@@ -66,6 +66,10 @@ class Recorder final : public Outbox {
   void encode_answers(std::vector<RecordChange>* changes);
   void encode_gpus(std::vector<RecordChange>* changes) const;
   const Group* group(GroupId id) const;
+  /// Of all windows, kept or to be kept.
+  Milliseconds longest_keep() const;
+  Milliseconds keep_after(const Changes& changes) const;
+  absl::Status hold(Milliseconds keep);
 
   Ports ports_;
   Broker* broker_ = nullptr;
@@ -74,6 +78,7 @@ class Recorder final : public Outbox {
   DaemonFacts recorded_facts_;
   Changes unsaved_;
   std::set<std::string> vaulted_;
+  Milliseconds held_for_{};  // As the vault was told last.
   // Request ids of the answers that are recorded.
   std::map<SessionId, std::set<std::string>> answered_;
   uint64_t last_answer_ = 0;

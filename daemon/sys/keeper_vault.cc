@@ -6,11 +6,13 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -178,6 +180,7 @@ absl::Status KeeperVault::wait_ready(const UniqueFd& connection) {
 absl::Status KeeperVault::list(Visitor visit) {
   CCO_RETURN_IF_ERROR(
       send_frame(connection_, FdFrameType::kList, absl::StatusCode::kOk, std::string_view()));
+  bool has_linger = false;
   for (;;) {
     if (!wait_readable(connection_, options_.answer_timeout).ok()) {
       return absl::UnavailableError(absl::StrCat(
@@ -185,13 +188,37 @@ absl::Status KeeperVault::list(Visitor visit) {
     }
     CCO_ASSIGN_OR_RETURN(FdFrame frame, receive_frame(connection_));
     if (frame.code != absl::StatusCode::kOk) return absl::Status(frame.code, frame.payload);
-    if (frame.type == FdFrameType::kListEnd) return absl::OkStatus();
+    if (frame.type == FdFrameType::kListEnd) return has_linger ? absl::OkStatus() : share_linger();
     if (frame.type != FdFrameType::kKept || !frame.fd) {
       return absl::InternalError("it does not speak as a cco-keeper does");
+    }
+    if (frame.payload == kLingerName) {
+      linger_ = std::move(frame.fd);
+      has_linger = true;
+      continue;
     }
     names_.adopt(frame.payload);
     visit(frame.payload, std::move(frame.fd));
   }
+}
+
+absl::Status KeeperVault::share_linger() {
+  if (!linger_) {
+    linger_.reset(::memfd_create("cco-keeper-linger", MFD_CLOEXEC));
+    if (!linger_) {
+      return absl::ResourceExhaustedError(absl::StrCat("memfd_create: ", std::strerror(errno)));
+    }
+    CCO_RETURN_IF_ERROR(hold_for(std::chrono::milliseconds(0)));
+  }
+  return send(FdFrameType::kKeep, kLingerName, linger_);
+}
+
+absl::Status KeeperVault::hold_for(std::chrono::milliseconds keep) {
+  CCO_ASSERT(linger_);  // Since take_over().
+  const auto ms = static_cast<uint64_t>(std::max(keep, options_.linger).count());
+  if (::pwrite(linger_.get(), &ms, sizeof ms, 0) == sizeof ms) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("no memory to tell ", describe(),
+                                                   " how long to hold on: ", std::strerror(errno)));
 }
 
 absl::StatusOr<std::map<std::string, UniqueFd>> KeeperVault::take_over() {

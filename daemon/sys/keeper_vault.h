@@ -23,7 +23,8 @@ class KeeperVault final : public FdVault {
   struct Options {
     std::string state_dir;  ///< Where keeper.sock and keeper.lock are. The lock lives as it does.
     std::string program;    ///< See find_keeper_program().
-    /// How long a keeper holds on when no daemon is there and every session's process has exited.
+    /// How long a keeper holds on when no daemon is there and every session's process has exited,
+    /// at least; hold_for() may say longer.
     std::chrono::milliseconds linger = std::chrono::seconds(60);
     std::chrono::milliseconds answer_timeout = std::chrono::seconds(5);  ///< open() to recover().
     std::chrono::milliseconds send_timeout = std::chrono::seconds(1);    ///< put() and remove().
@@ -37,6 +38,7 @@ class KeeperVault final : public FdVault {
   absl::StatusOr<std::map<std::string, UniqueFd>> take_over() override;
   absl::Status put(const std::string& name, BorrowedFd fd) override;
   absl::Status remove(const std::string& name) override;
+  absl::Status hold_for(std::chrono::milliseconds keep) override;
   uint64_t limit() const override { return names_.limit(); }
 
   /// Readable when recover() is needed. The same descriptor for life.
@@ -56,12 +58,14 @@ class KeeperVault final : public FdVault {
   absl::Status spawn_keeper(const UniqueFd& listener, const UniqueFd& lock);
   absl::Status wait_ready(const UniqueFd& connection);
   absl::Status list(Visitor visit);
+  absl::Status share_linger();
   absl::Status send(FdFrameType type, const std::string& name, std::optional<BorrowedFd> fd);
   std::string describe() const;
 
   Options options_;
   UniqueFd broken_;  // An epoll that watches the connection of the day.
   UniqueFd connection_;
+  UniqueFd linger_;  // A file of the keeper, too: fd_frame.h. None until list().
   VaultNames names_;
 };
 

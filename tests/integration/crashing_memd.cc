@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<int64_t>> serve(const std::string& config_path, int
   CCO_ASSIGN_OR_RETURN(const Config config, load_config(config_path));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, open_log(config.log_level));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept,
-                       KeptState::open(config.state_dir, *journal));
+                       KeptState::open(config, *journal));
   DriverOptions wanted = config.driver;
   CCO_RETURN_IF_ERROR(kept->choose_gpus(&wanted));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuDriver> driver, open_driver(wanted));

@@ -1,12 +1,14 @@
 // Windows that outlive their group: contents, time to live, eviction.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/fd_frame.h"
 #include "tests/integration/ccoctl.h"
 #include "tests/integration/raw_session.h"
 #include "tests/support/kept_node.h"
@@ -130,6 +132,65 @@ TEST_F(KeptWindowTest, AllDieWithoutDaemon) {
         EXPECT_EQ(*byte, pattern(1 - rank.rank, kSize - 1));
       },
       ranks());
+}
+
+class LingeringKeeperTest : public KeptNodeTest {
+ protected:
+  static constexpr std::chrono::milliseconds kLinger{100};
+  DaemonProcess::Options kept_options() const override {
+    DaemonProcess::Options options = KeptNodeTest::kept_options();
+    options.config += absl::StrCat("keeper_linger_ms: ", kLinger.count(), "\n");
+    return options;
+  }
+  /// Ends all sessions of this process, for which the keeper would stay.
+  void leave(uint32_t others) {
+    RawSession last(socket_path());
+    EXPECT_TRUE(watch->answers());  // This daemon may not have heard of it yet.
+    watch.reset();
+    v1::GetNodeResponse node;
+    const Stopwatch time;
+    do {
+      EXPECT_TRUE(last.call(&Stub::GetNode, v1::GetNodeRequest(), &node).ok());
+    } while (node.session_count() != others + 1 && time.elapsed() < patience());
+    EXPECT_EQ(node.session_count(), others + 1);
+    last.connection().end(patience());
+  }
+  UniqueFd keeper_process() const {
+    return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, keeper(), 0)));
+  }
+};
+
+// Goal    where no daemon runs for longer than the keeper lingers, and nobody lives, what has
+//         keep_ms is still there for the next one: whether the last worker left before the daemon
+//         ended, or after; and whichever daemon of several it was that knew of it.
+TEST_F(LingeringKeeperTest, KeptWindowsOutliveIt) {
+  for (const bool dies_after_daemon : {false, true}) {
+    Ranks first(2, work, ranks("fill"));
+    EXPECT_EQ(first.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+    const auto end_workers = [&] {
+      for (uint32_t rank = 0; rank < 2; ++rank) first.signal(rank, SIGKILL);
+      first.expect_success();
+    };
+    if (!dies_after_daemon) {
+      end_workers();
+      EXPECT_TRUE(all_is_kept(*watch));
+      kill_and_start();  // This one is told nothing of the window.
+    }
+    leave(/*others=*/dies_after_daemon ? 2 : 0);
+    daemon->kill();
+    if (dies_after_daemon) end_workers();
+    EXPECT_FALSE(wait_readable(keeper_process(), 5 * kLinger).ok()) << "the keeper has ended";
+    start_kept();
+    EXPECT_FALSE(daemon->log().find("state_lost") != std::string::npos) << daemon->log();
+    watch = std::make_unique<NodeWatch>(socket_path());
+    EXPECT_TRUE(all_is_kept(*watch));
+    Ranks second(2, work, ranks("check"));
+    EXPECT_EQ(second.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+    second.tell_all("end");
+    second.expect_success();
+    EXPECT_TRUE(all_is_kept(*watch));
+    EXPECT_TRUE(evict(daemon->socket_path(), "weights"));
+  }
 }
 
 // Goal    when its time is over its memory is freed, once; by another daemon, too.

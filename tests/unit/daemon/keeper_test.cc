@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -108,6 +109,58 @@ TEST_F(Keeper, EndsAfterTheLastSession) {
   EXPECT_THAT(names_after_restart(), ElementsAre());
 }
 
+// Goal    where nobody lives it holds on for as long as the daemon said that it may be asked, and
+// no
+//         longer; what a dead daemon said goes for the next one's death, too, and for another
+//         keeper's, until that daemon says otherwise.
+TEST_F(Keeper, HoldsOnForAsLongAsTheDaemonSaid) {
+  constexpr milliseconds kTooEarly{50};  // An end would come within this time on most machines.
+  rig_.options.linger = milliseconds(1);
+  auto actor = rig_.start();
+  ASSERT_TRUE(actor->take_over().ok());
+  ASSERT_EQ(actor->put("slab-1", make_memfd("x")), absl::OkStatus());
+  ASSERT_EQ(actor->hold_for(std::chrono::hours(1)), absl::OkStatus());
+  ASSERT_EQ(::kill(rig_.keeper_pid(), SIGKILL), 0);
+  ASSERT_EQ(actor->wait_until_broken(), absl::OkStatus());
+  ASSERT_EQ(actor->recover(), absl::OkStatus());
+  const UniqueFd keeper = open_pidfd(rig_.keeper_pid());
+  actor->kill();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(wait_readable(keeper, kTooEarly).ok());
+    EXPECT_THAT(names_after_restart(), ElementsAre("slab-1"));
+  }
+  actor = rig_.start();
+  ASSERT_EQ(actor->take_over()->size(), 1u);
+  ASSERT_EQ(actor->hold_for(kTooEarly), absl::OkStatus());
+  const Stopwatch time;
+  actor->kill();
+  EXPECT_TRUE(wait_readable(keeper, patience()).ok());
+  EXPECT_GE(time.elapsed(), kTooEarly);
+  EXPECT_THAT(names_after_restart(), ElementsAre());
+}
+
+// Goal    being asked by processes that it refuses does not keep it.
+TEST_F(Keeper, LingersNoLongerForWhomItRefuses) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user's connection takes root";
+  rig_.options.linger = milliseconds(200);
+  const auto actor = rig_.start();
+  ASSERT_EQ(actor->put("slab-1", make_memfd("x")), absl::OkStatus());
+  const UniqueFd keeper = open_pidfd(rig_.keeper_pid());
+  ASSERT_EQ(::chmod(rig_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(rig_.file("keeper.sock").c_str(), 0666), 0);
+  actor->kill();
+  ASSERT_EQ(::seteuid(65534), 0);
+  const Stopwatch time;
+  bool has_ended = false;
+  while (!has_ended && time.elapsed() < patience()) {
+    UniqueFd connection;
+    EXPECT_FALSE(connect_raw(&connection).ok());
+    has_ended = wait_readable(keeper, milliseconds(20)).ok();
+  }
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_TRUE(has_ended);
+}
+
 // Goal    while it lingers a new daemon finds all.
 TEST_F(Keeper, LingersForANewDaemon) {
   Process session({{"tail", "-f", "/dev/null"}, {}, {}});
@@ -165,6 +218,39 @@ TEST_F(Keeper, RefusesAnotherUser) {
   EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(text(refused), HasSubstr("uid 65534"));
   EXPECT_THAT(names_after_restart(), ElementsAre("slab-1"));
+}
+
+// Goal    daemons and keepers of all builds understand each other: what is said is, byte for byte,
+//         what was said by the first.
+TEST_F(Keeper, SpeaksAsEver) {
+  const auto actor = rig_.start();
+  ASSERT_EQ(actor->put("slab-1", make_memfd("x")), absl::OkStatus());
+  actor->kill();
+  const auto connected = connect_unix(rig_.file("keeper.sock"), SOCK_SEQPACKET);
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  const UniqueFd& connection = *connected;
+  const auto frame = [](char type, const std::string& payload) {
+    return absl::StrCat("CCO1", std::string(1, type), std::string(7, '\0'),
+                        std::string(1, static_cast<char>(payload.size())), std::string(3, '\0'),
+                        payload);
+  };
+  const auto heard = [&] {
+    char bytes[64];
+    EXPECT_TRUE(wait_readable(connection, patience()).ok());
+    const ssize_t size = ::recv(connection.get(), bytes, sizeof bytes, 0);
+    return std::string(bytes, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  };
+  constexpr char kKeep = 33, kDrop = 34, kList = 35;
+  constexpr char kReady = '\xa1', kKept = '\xa2', kListEnd = '\xa3';
+  const std::string ready = heard();
+  EXPECT_EQ(ready.size(), 24u) << "a number of 8 bytes";
+  EXPECT_EQ(ready.substr(0, 16), frame(kReady, std::string(8, '\0')).substr(0, 16));
+  const UniqueFd fd = make_memfd("y");
+  ASSERT_EQ(send_datagram(connection, frame(kKeep, "slab-2"), "", fd), absl::OkStatus());
+  ASSERT_EQ(send_datagram(connection, frame(kDrop, "slab-1"), "", std::nullopt), absl::OkStatus());
+  ASSERT_EQ(send_datagram(connection, frame(kList, ""), "", std::nullopt), absl::OkStatus());
+  EXPECT_EQ(heard(), frame(kKept, "slab-2"));
+  EXPECT_EQ(heard(), frame(kListEnd, ""));
 }
 
 // Goal    garbage ends the connection that it came by, with a reason, and nothing else.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -57,7 +58,14 @@ class MemoryVault final : public FdVault {
     return absl::OkStatus();
   }
 
+  absl::Status hold_for(std::chrono::milliseconds keep) override {
+    if (!failure.ok()) return failure;
+    held_for.push_back(keep);
+    return absl::OkStatus();
+  }
+
   std::map<std::string, UniqueFd> fds;
+  std::vector<std::chrono::milliseconds> held_for;  // All that was said.
   absl::Status failure;
 
  private:

@@ -51,6 +51,45 @@ TEST_F(RecorderMemoryTest, ShrunkGroupsStay) {
   EXPECT_EQ(vault.fds.size(), 2u);  // The processes.
 }
 
+// Goal    the vault knows for how long what it holds may be asked for: as long as the longest of
+// all
+//         windows, before any of them is answered for, until the last of them has gone; the next
+//         daemon says what it found.
+TEST_F(RecorderMemoryTest, TheVaultKnowsTheLongestKeep) {
+  using Said = std::vector<Milliseconds>;
+  constexpr Milliseconds kShort{1000}, kLong{5000}, kNone{0};
+  const auto node = start();
+  EXPECT_EQ(vault.held_for, Said{kNone});
+  const std::vector<SessionId> members = {node->attach(1), node->attach(2)};
+  const GroupId group = form(*node, members);
+  window(*node, members, group, "not kept", Placement::kHeap, 5000);
+  node->round();
+  EXPECT_EQ(vault.held_for, Said{kNone});
+  window(*node, members, group, "short", Placement::kHeap, 5000, kShort);
+  node->round();
+  const WindowResult kept = window(*node, members, group, "long", Placement::kHeap, 5000, kLong);
+  node->round();
+  EXPECT_EQ(vault.held_for, (Said{kNone, kShort, kLong}));
+  vault.held_for.clear();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(node->broker
+                    .destroy_window(*node->broker.session(members[rank]), group, rank, kept.window,
+                                    kept.generation)
+                    .ok());
+  }
+  node->round();
+  EXPECT_EQ(vault.held_for, Said{}) << "its memory is kept";
+  store.failure = absl::UnavailableError("the disk");
+  node->executor.advance(kLong);
+  node->round();
+  EXPECT_EQ(vault.held_for, Said{}) << "by the records it is kept still";
+  store.failure = absl::OkStatus();
+  node->round();
+  EXPECT_EQ(vault.held_for, Said{kShort});
+  start();
+  EXPECT_EQ(vault.held_for, (Said{kShort, kShort}));
+}
+
 // Goal    a kept window outlives the daemon: one in use, one that waits for a process's end, and
 // one
 //         that nobody uses, which runs out at the same time as if nothing had been.

@@ -65,6 +65,7 @@ class Stage {
     if (verb == "remove") return remove(name);
     if (verb == "take_over") return take_over();
     if (verb == "flood") return flood(name);
+    if (verb == "hold") return vault_->hold_for(parse_ms(name));
     if (verb == "forget")
       return mine_.erase(name) == 1 ? absl::OkStatus() : absl::NotFoundError("");
     if (verb == "broken") return wait_readable(keeper_->broken(), patience());
@@ -224,6 +225,9 @@ absl::Status VaultActor::put(const std::string& name, BorrowedFd fd) {
 }
 absl::Status VaultActor::remove(const std::string& name) { return ask("remove " + name); }
 absl::Status VaultActor::forget(const std::string& name) { return ask("forget " + name); }
+absl::Status VaultActor::hold_for(std::chrono::milliseconds keep) {
+  return ask(absl::StrCat("hold ", keep.count()));
+}
 absl::Status VaultActor::wait_until_broken() { return ask("broken"); }
 absl::Status VaultActor::recover() { return ask("recover"); }
 

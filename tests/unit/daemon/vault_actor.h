@@ -42,6 +42,7 @@ class VaultActor {
   absl::Status remove(const std::string& name);
   /// Forgets, not removes, what it put as `name`: recover() does not name it.
   absl::Status forget(const std::string& name);
+  absl::Status hold_for(std::chrono::milliseconds keep);
   absl::Status wait_until_broken();
   absl::Status recover();
   /// How many of what it was given are listening sockets.

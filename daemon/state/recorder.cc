@@ -43,16 +43,15 @@ absl::Status Recorder::restore(Broker& broker, Decoded left, uint64_t incarnatio
       unsaved_.sessions.insert(answer.session);
     }
   }
-  std::vector<std::string> orphans;  // Put, and not recorded, or not any more.
-  for (const std::string& name : vaulted_) {
-    if (left.vault_names.count(name) == 0) orphans.push_back(name);
+  for (const std::string& name : vaulted_) {  // Put, and not recorded, or not any more.
+    if (left.vault_names.count(name) == 0) surplus_.insert(name);
   }
   vaulted_ = std::move(left.vault_names);
   incarnation_ = incarnation;
   recorded_facts_ = std::move(left.facts);
   CCO_RETURN_IF_ERROR(save());
   CCO_RETURN_IF_ERROR(hold(longest_keep()));
-  for (const std::string& name : orphans) ports_.vault.remove(name).IgnoreError();
+  clear_vault();
   return absl::OkStatus();
 }
 
@@ -65,6 +64,7 @@ absl::Status Recorder::accepting() const {
 
 void Recorder::flush() {
   absl::Status status = save();
+  clear_vault();
   if (!status.ok() && failure_.ok()) {
     ports_.journal.record(Severity::kError, "state_not_recorded",
                           absl::StrCat("reason=\"", std::string(status.message()), "\""));
@@ -77,9 +77,14 @@ void Recorder::flush() {
   if (failure_.ok() || stopping_) {
     const absl::Status recorded = accepting();
     for (Answer& answer : std::exchange(answers_, {})) answer(recorded);
-  } else if (!std::exchange(retries_, true)) {  // A round is all it takes.
-    ports_.executor.call_at(ports_.executor.now() + kRetryPause, [this] { retries_ = false; });
   }
+  if (!surplus_.empty() || !(failure_.ok() || stopping_)) retry_later();
+}
+
+void Recorder::retry_later() {
+  if (std::exchange(retries_, true)) return;
+  // A round is all it takes.
+  ports_.executor.call_at(ports_.executor.now() + kRetryPause, [this] { retries_ = false; });
 }
 
 absl::Status Recorder::save() {
@@ -93,7 +98,10 @@ absl::Status Recorder::save() {
   if (facts != recorded_facts_) changes.push_back({RecordKind::kDaemon, "", encode(facts)});
   CCO_RETURN_IF_ERROR(ports_.store.commit(changes));
   recorded_facts_ = std::move(facts);
-  clear_vault();
+  for_unsaved_fds([this](const std::string& name, const UniqueFd* fd) {
+    if (fd == nullptr && vaulted_.erase(name) != 0) surplus_.insert(name);
+    return absl::OkStatus();
+  }).IgnoreError();
   if (keep < held_for_) hold(keep).IgnoreError();  // Longer than needed does little harm.
   for (const SessionId id : unsaved_.sessions) {
     if (broker_->session(id) == nullptr) answered_.erase(id);
@@ -170,12 +178,11 @@ absl::Status Recorder::fill_vault() {
   });
 }
 
-// What stays behind if this fails is nobody's, and closed by the next daemon.
+// What stays behind if this fails is memory that nobody has, so it is tried again.
 void Recorder::clear_vault() {
-  for_unsaved_fds([this](const std::string& name, const UniqueFd* fd) {
-    if (fd == nullptr && vaulted_.erase(name) != 0) ports_.vault.remove(name).IgnoreError();
-    return absl::OkStatus();
-  }).IgnoreError();
+  while (!surplus_.empty() && ports_.vault.remove(*surplus_.begin()).ok()) {
+    surplus_.erase(surplus_.begin());
+  }
 }
 
 std::vector<RecordChange> Recorder::encode_changes() {
@@ -263,6 +270,7 @@ void Recorder::recover_vault() {
   const absl::Status status = ports_.vault.recover(all);
   if (status.ok()) {
     vaulted_.clear();
+    surplus_.clear();
     for (const auto& [name, fd] : all) vaulted_.insert(name);
     return ports_.journal.record(Severity::kWarning, "vault_refilled",
                                  absl::StrCat("descriptors=", all.size()));

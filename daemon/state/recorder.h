@@ -62,6 +62,7 @@ class Recorder final : public Outbox {
   absl::Status save();
   absl::Status fill_vault();
   void clear_vault();
+  void retry_later();
   std::vector<RecordChange> encode_changes();
   void encode_answers(std::vector<RecordChange>* changes);
   void encode_gpus(std::vector<RecordChange>* changes) const;
@@ -78,7 +79,8 @@ class Recorder final : public Outbox {
   DaemonFacts recorded_facts_;
   Changes unsaved_;
   std::set<std::string> vaulted_;
-  Milliseconds held_for_{};  // As the vault was told last.
+  std::set<std::string> surplus_;  // Nobody's, and in the vault still.
+  Milliseconds held_for_{};        // As the vault was told last.
   // Request ids of the answers that are recorded.
   std::map<SessionId, std::set<std::string>> answered_;
   uint64_t last_answer_ = 0;

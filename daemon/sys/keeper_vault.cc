@@ -87,13 +87,15 @@ absl::StatusOr<std::unique_ptr<KeeperVault>> KeeperVault::open(const Options& op
   if (!vault->broken_) {
     return absl::ResourceExhaustedError(absl::StrCat("epoll_create: ", std::strerror(errno)));
   }
+  vault->answer_timeout_ = options.answer_timeout;
   CCO_RETURN_IF_ERROR(vault->connect());
   return vault;
 }
 
 absl::Status KeeperVault::connect() {
-  const auto deadline = Clock::now() + options_.answer_timeout;
+  const auto deadline = Clock::now() + answer_timeout_;
   connection_.reset();
+  is_full_ = false;
   absl::StatusOr<UniqueFd> connection = try_connect();
   // A keeper that is starting or ending, or that has not seen the end of our predecessor yet:
   // nothing tells when that is over.
@@ -149,7 +151,7 @@ absl::Status KeeperVault::spawn_keeper(const UniqueFd& listener, const UniqueFd&
   }
   // The keeper is its child, and no zombie of ours. This one has only to fork.
   const UniqueFd parent(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!parent || !wait_readable(parent, options_.answer_timeout).ok()) ::kill(pid, SIGKILL);
+  if (!parent || !wait_readable(parent, answer_timeout_).ok()) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -162,9 +164,9 @@ absl::Status KeeperVault::spawn_keeper(const UniqueFd& listener, const UniqueFd&
 }
 
 absl::Status KeeperVault::wait_ready(const UniqueFd& connection) {
-  if (!wait_readable(connection, options_.answer_timeout).ok()) {
-    return absl::UnavailableError(absl::StrCat(
-        "it does not answer within ", options_.answer_timeout.count(), " ms. Is it stopped?"));
+  if (!wait_readable(connection, answer_timeout_).ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("it does not answer within ", answer_timeout_.count(), " ms. Is it stopped?"));
   }
   CCO_ASSIGN_OR_RETURN(const FdFrame ready, receive_frame(connection));
   uint64_t limit = 0;
@@ -182,9 +184,9 @@ absl::Status KeeperVault::list(Visitor visit) {
       send_frame(connection_, FdFrameType::kList, absl::StatusCode::kOk, std::string_view()));
   bool has_linger = false;
   for (;;) {
-    if (!wait_readable(connection_, options_.answer_timeout).ok()) {
-      return absl::UnavailableError(absl::StrCat(
-          "no answer within ", options_.answer_timeout.count(), " ms. Is it stopped?"));
+    if (!wait_readable(connection_, answer_timeout_).ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("no answer within ", answer_timeout_.count(), " ms. Is it stopped?"));
     }
     CCO_ASSIGN_OR_RETURN(FdFrame frame, receive_frame(connection_));
     if (frame.code != absl::StatusCode::kOk) return absl::Status(frame.code, frame.payload);
@@ -250,13 +252,24 @@ absl::Status KeeperVault::send(FdFrameType type, const std::string& name,
   if (!connection_) {
     return absl::UnavailableError(absl::StrCat(what, ": there is no connection; recover first"));
   }
+  if (is_full_ && !has_room()) {
+    return absl::UnavailableError(
+        absl::StrCat(what, ": the keeper reads nothing, and its socket is full. Is it stopped?"));
+  }
   const absl::Status sent = fd.has_value()
                                 ? send_frame(connection_, type, name, *fd)
                                 : send_frame(connection_, type, absl::StatusCode::kOk, name);
+  is_full_ = absl::IsUnavailable(sent);
   return with_prefix(what, sent);
 }
 
+bool KeeperVault::has_room() const {
+  pollfd socket{connection_.get(), POLLOUT, 0};
+  return ::poll(&socket, 1, 0) > 0;
+}
+
 absl::Status KeeperVault::recover(const std::map<std::string, BorrowedFd>& all) {
+  answer_timeout_ = options_.recover_timeout;
   CCO_RETURN_IF_ERROR(connect());
   std::set<std::string> surplus, missing;
   for (const auto& [name, fd] : all) missing.insert(name);

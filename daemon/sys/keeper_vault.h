@@ -26,8 +26,13 @@ class KeeperVault final : public FdVault {
     /// How long a keeper holds on when no daemon is there and every session's process has exited,
     /// at least; hold_for() may say longer.
     std::chrono::milliseconds linger = std::chrono::seconds(60);
-    std::chrono::milliseconds answer_timeout = std::chrono::seconds(5);  ///< open() to recover().
-    std::chrono::milliseconds send_timeout = std::chrono::seconds(1);    ///< put() and remove().
+    /// How long open() and take_over() wait for a keeper that is silent.
+    std::chrono::milliseconds answer_timeout = std::chrono::seconds(5);
+    /// The same for recover(), and how long put() and remove() wait for room in the socket, once,
+    /// until there is some. Short: the event loop waits meanwhile, and with it whoever is to learn
+    /// that a peer has died.
+    std::chrono::milliseconds recover_timeout{200};
+    std::chrono::milliseconds send_timeout{50};
   };
 
   /// Connects to the keeper of `state_dir`, or starts one. UNAVAILABLE: it does not answer, or
@@ -59,13 +64,16 @@ class KeeperVault final : public FdVault {
   absl::Status wait_ready(const UniqueFd& connection);
   absl::Status list(Visitor visit);
   absl::Status share_linger();
+  bool has_room() const;
   absl::Status send(FdFrameType type, const std::string& name, std::optional<BorrowedFd> fd);
   std::string describe() const;
 
   Options options_;
-  UniqueFd broken_;  // An epoll that watches the connection of the day.
+  std::chrono::milliseconds answer_timeout_{};  // Of the call that runs.
+  UniqueFd broken_;                             // An epoll that watches the connection of the day.
   UniqueFd connection_;
-  UniqueFd linger_;  // A file of the keeper, too: fd_frame.h. None until list().
+  bool is_full_ = false;  // The keeper did not read in time; then nothing waits for it.
+  UniqueFd linger_;       // A file of the keeper, too: fd_frame.h. None until list().
   VaultNames names_;
 };
 

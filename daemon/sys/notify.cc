@@ -16,9 +16,7 @@
 namespace cco::memd {
 namespace {
 
-constexpr timeval kSendTimeout{1, 0};
-
-absl::StatusOr<UniqueFd> connect_to_systemd() {
+absl::StatusOr<UniqueFd> connect_to_systemd(std::chrono::milliseconds wait) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || path[0] == '\0') {
     return absl::FailedPreconditionError("there is no $NOTIFY_SOCKET: systemd did not start us");
@@ -31,9 +29,11 @@ absl::StatusOr<UniqueFd> connect_to_systemd() {
   }
   text.copy(address.sun_path, text.size());
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
-  UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const int no_wait = wait.count() == 0 ? SOCK_NONBLOCK : 0;
+  const timeval timeout{wait.count() / 1000, wait.count() % 1000 * 1000};
+  UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | no_wait, 0));
   const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
-  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendTimeout, sizeof kSendTimeout) ||
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) ||
       ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     return absl::UnavailableError(
         absl::StrCat("connect to $NOTIFY_SOCKET ", text, ": ", std::strerror(errno)));
@@ -43,10 +43,13 @@ absl::StatusOr<UniqueFd> connect_to_systemd() {
 
 }  // namespace
 
-void notify_systemd(const std::string& state) { (void)send_to_systemd(state, std::nullopt); }
+void notify_systemd(const std::string& state) {
+  (void)send_to_systemd(state, std::nullopt, std::chrono::seconds(1));
+}
 
-absl::Status send_to_systemd(const std::string& state, std::optional<BorrowedFd> fd) {
-  CCO_ASSIGN_OR_RETURN(const UniqueFd socket, connect_to_systemd());
+absl::Status send_to_systemd(const std::string& state, std::optional<BorrowedFd> fd,
+                             std::chrono::milliseconds wait) {
+  CCO_ASSIGN_OR_RETURN(const UniqueFd socket, connect_to_systemd(wait));
   return send_datagram(socket, state, {}, fd);
 }
 

@@ -2,6 +2,7 @@
 // archive).
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -14,7 +15,9 @@ namespace cco::memd {
 void notify_systemd(const std::string& state);
 
 /// The same with a descriptor, and it says what went wrong: FAILED_PRECONDITION: there is no
-/// $NOTIFY_SOCKET; UNAVAILABLE: nobody reads it, a second long; RESOURCE_EXHAUSTED: no room.
-absl::Status send_to_systemd(const std::string& state, std::optional<BorrowedFd> fd);
+/// $NOTIFY_SOCKET; UNAVAILABLE: it is full, and was so for `wait` (0: no waiting);
+/// RESOURCE_EXHAUSTED: no room.
+absl::Status send_to_systemd(const std::string& state, std::optional<BorrowedFd> fd,
+                             std::chrono::milliseconds wait);
 
 }  // namespace cco::memd

@@ -17,6 +17,9 @@
 namespace cco::memd {
 namespace {
 
+// Once, until there is room: the event loop waits meanwhile.
+constexpr std::chrono::milliseconds kSendTimeout{50};
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -122,6 +125,13 @@ absl::Status SystemdVault::put(const std::string& name, BorrowedFd fd) {
   return sent;
 }
 
+absl::Status SystemdVault::send(const std::string& message, std::optional<BorrowedFd> fd) {
+  const absl::Status sent =
+      send_to_systemd(message, fd, is_full_ ? std::chrono::milliseconds(0) : kSendTimeout);
+  is_full_ = absl::IsUnavailable(sent);
+  return sent;
+}
+
 absl::Status SystemdVault::put_once(const std::string& name, BorrowedFd fd) {
   // FDPOLL=0: without it systemd closes a descriptor that reports an end or an error.
   const std::string message = absl::StrCat("FDSTORE=1\nFDPOLL=0\nFDNAME=", name);
@@ -130,17 +140,16 @@ absl::Status SystemdVault::put_once(const std::string& name, BorrowedFd fd) {
                                         [&](const auto& entry) { return entry.second == file; });
   if (may_be_there) {
     CCO_ASSIGN_OR_RETURN(const UniqueFd carrier, pack(name, fd));
-    return send_to_systemd(message, carrier);
+    return send(message, carrier);
   }
-  CCO_RETURN_IF_ERROR(send_to_systemd(message, fd));
+  CCO_RETURN_IF_ERROR(send(message, fd));
   stored_[name] = file;
   return absl::OkStatus();
 }
 
 absl::Status SystemdVault::remove(const std::string& name) {
   if (!names_.has(name)) return absl::OkStatus();
-  CCO_RETURN_IF_ERROR(
-      send_to_systemd(absl::StrCat("FDSTOREREMOVE=1\nFDNAME=", name), std::nullopt));
+  CCO_RETURN_IF_ERROR(send(absl::StrCat("FDSTOREREMOVE=1\nFDNAME=", name), std::nullopt));
   names_.remove(name);
   stored_.erase(name);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,9 +33,11 @@ class SystemdVault final : public FdVault {
   using FileId =
       std::pair<uint64_t, uint64_t>;  // Device and inode: one, perhaps several open files.
   static FileId file_id(BorrowedFd fd);
+  absl::Status send(const std::string& message, std::optional<BorrowedFd> fd);
   absl::Status put_once(const std::string& name, BorrowedFd fd);
 
   VaultNames names_;
+  bool is_full_ = false;  // systemd did not read in time; then nothing waits for it.
   std::map<std::string, UniqueFd> kept_;
   std::map<std::string, FileId> stored_;  // By name; those in sockets are not there.
 };

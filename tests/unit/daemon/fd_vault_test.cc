@@ -219,8 +219,9 @@ TEST_P(FdVault, SaysThatItIsFull) {
   EXPECT_EQ(take_over(*actor).count("more"), 1u);
 }
 
-// Goal    a holder that is stopped is an error in time, not a hang; what was refused is not held,
-//         and when it goes on so does the vault.
+// Goal    a holder that is stopped is an error in time, not a hang, and is waited for once; what
+// was
+//         refused is not held, and when it goes on so does the vault.
 TEST_P(FdVault, StoppedHolderIsAnError) {
   constexpr int kMany = 20'000;
   if (auto* keeper = dynamic_cast<KeeperRig*>(rig_.get()); keeper != nullptr) {
@@ -235,6 +236,11 @@ TEST_P(FdVault, StoppedHolderIsAnError) {
   for (; name.ok(); name = actor->next_of_flood()) ++put;
   EXPECT_EQ(name.status().code(), StatusCode::kUnavailable) << name.status();
   const std::string refused = absl::StrCat("slab-", put - 1);
+  const UniqueFd more = make_memfd("more");
+  const Stopwatch refusals;
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(actor->put(refused, more).code(), StatusCode::kUnavailable);
+  EXPECT_LT(refusals.elapsed(), patient(std::chrono::seconds(2))) << "each has waited";
   rig_->resume();
   const UniqueFd fd = make_memfd("again");
   absl::Status again = actor->put(refused, fd);

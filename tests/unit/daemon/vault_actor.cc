@@ -161,7 +161,8 @@ bool run_as_vault_actor(int argc, char** argv) {
     const rlimit both{limit, limit};
     CCO_ASSERT(::setrlimit(RLIMIT_NOFILE, &both) == 0);
   }
-  Stage stage(argv[2], {argv[2], argv[3], parse_ms(argv[4]), parse_ms(argv[5]), parse_ms(argv[6])});
+  Stage stage(argv[2], {argv[2], argv[3], parse_ms(argv[4]), parse_ms(argv[5]), parse_ms(argv[5]),
+                        parse_ms(argv[6])});
   stage.run();
   return true;
 }

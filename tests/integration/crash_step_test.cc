@@ -2,11 +2,14 @@
 #include "tests/integration/crash_step.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -121,6 +124,22 @@ void share(const Client& client, const Window& window, int value) {
   EXPECT_EQ(address[4095], value);
 }
 
+// The keeper dies, and another is filled. Nothing is asked of the daemon meanwhile: its death would
+// be that of both at once.
+void replace_keeper(const std::string& socket_path) {
+  const std::string state_dir = std::filesystem::path(socket_path).parent_path() / "state";
+  const pid_t first = keeper_of(state_dir);
+  ASSERT_GT(first, 0);
+  ASSERT_EQ(::kill(first, SIGKILL), 0);
+  const Stopwatch time;
+  const auto is_another = [&] {
+    const pid_t now = keeper_of(state_dir);
+    return now != -1 && now != first;
+  };
+  while (!is_another() && time.elapsed() < patience()) std::this_thread::yield();
+  EXPECT_TRUE(is_another());
+}
+
 // A session that ends in order while its process lives on is nobody's, whichever daemon heard it.
 void come_and_go(const std::string& socket_path) {
   NodeWatch node(socket_path);
@@ -163,6 +182,7 @@ void live(Rank& rank) {
   ASSERT_FALSE(::testing::Test::HasFailure());
   for (uint32_t rank = 0; rank < 2; ++rank) fill(kept[rank], rank, 5 + static_cast<int>(rank));
   share(client, kept[0], 6);
+  replace_keeper(rank.socket_path);
   small.clear();
   EXPECT_TRUE(all_succeeded(
       on_threads(2, [&](uint32_t rank) { return groups[rank].barrier(kTimeoutMs); })));

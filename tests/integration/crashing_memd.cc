@@ -1,5 +1,6 @@
 // cco-memd that kills itself at a chosen step of keeping its state: a step is a commit, or a
-// descriptor put into the vault or taken out, each before and after it is done.
+// descriptor put into the vault or taken out, each before and after it is done; or the end of
+// filling a vault anew, before which the state is lost by right: the vault has died, too.
 //   crashing_memd <step> cco-memd --config <file> ...
 // Steps count from 0; one that never comes kills nobody. The rest is what it stands in for. Where
 // cco-memd would start itself anew, so does this, and counts on.
@@ -34,12 +35,12 @@ class Steps {
     pass();
     return result;
   }
-  int64_t left() const { return left_; }
-
- private:
   void pass() {
     if (left_-- == 0) ::kill(::getpid(), SIGKILL);
   }
+  int64_t left() const { return left_; }
+
+ private:
   int64_t left_;
 };
 
@@ -68,9 +69,15 @@ class CrashingVault final : public FdVault {
   absl::Status remove(const std::string& name) override {
     return steps_.around([&] { return vault_.remove(name); });
   }
+  absl::Status hold_for(std::chrono::milliseconds keep) override {
+    return steps_.around([&] { return vault_.hold_for(keep); });
+  }
+  uint64_t limit() const override { return vault_.limit(); }
   BorrowedFd broken() const override { return vault_.broken(); }
   absl::Status recover(const std::map<std::string, BorrowedFd>& all) override {
-    return vault_.recover(all);
+    absl::Status status = vault_.recover(all);
+    steps_.pass();
+    return status;
   }
 
  private:
@@ -82,8 +89,7 @@ class CrashingVault final : public FdVault {
 absl::StatusOr<std::optional<int64_t>> serve(const std::string& config_path, int64_t last_step) {
   CCO_ASSIGN_OR_RETURN(const Config config, load_config(config_path));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, open_log(config.log_level));
-  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept,
-                       KeptState::open(config, *journal));
+  CCO_ASSIGN_OR_RETURN(const std::unique_ptr<KeptState> kept, KeptState::open(config, *journal));
   DriverOptions wanted = config.driver;
   CCO_RETURN_IF_ERROR(kept->choose_gpus(&wanted));
   CCO_ASSIGN_OR_RETURN(const std::unique_ptr<GpuDriver> driver, open_driver(wanted));

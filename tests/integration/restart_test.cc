@@ -1,9 +1,13 @@
 // The daemon is killed, or stopped, and another goes on: nobody loses anything.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -297,6 +301,35 @@ TEST_F(RestartTest, DaemonAndKeeperDie) {
   holdings.expect_bytes();
   EXPECT_TRUE(refused(holdings.groups[0].barrier(20000), CCO_ABORTED,
                       {"cco-memd and what kept its descriptors have both ended"}));
+}
+
+// Goal    after a start of the machine nothing is gone on with, which is said, once.
+// Method  in a mount namespace of the test's own the kernel's boot id is another file.
+TEST_F(RestartTest, ANewBootIsSaidOnce) {
+  constexpr char kBootId[] = "/proc/sys/kernel/random/boot_id";
+  const std::string other = folder() + "/boot_id";
+  std::ofstream(other) << "01234567-89ab-cdef-0123-456789abcdef\n";
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    GTEST_SKIP() << "another boot id takes root: " << std::strerror(errno);
+  }
+  Ranks pair(2, attach_and_wait, ranks());
+  EXPECT_EQ(pair.hear_all(), (std::vector<std::string>{"ready", "ready"}));
+  watch.reset();
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.signal(rank, SIGKILL);
+  daemon->signal(SIGSTOP);  // As all is gone at once.
+  ::kill(keeper(), SIGKILL);
+  daemon->kill();
+  pair.expect_success();
+  ASSERT_EQ(::mount(other.c_str(), kBootId, nullptr, MS_BIND, nullptr), 0) << std::strerror(errno);
+  start_kept();
+  EXPECT_TRUE(daemon->logs("event=state_discarded records="));
+  watch = std::make_unique<NodeWatch>(socket_path());
+  EXPECT_TRUE(watch->settles_at(before));
+  kill_and_start();
+  EXPECT_EQ(daemon->log().find("state_discarded"), std::string::npos) << daemon->log();
+  EXPECT_EQ(daemon->log().find("state_lost"), std::string::npos) << daemon->log();
+  ASSERT_EQ(::umount(kBootId), 0);
 }
 
 // Goal    a second daemon on one state is refused, and the first goes on.

@@ -50,6 +50,9 @@ has Service RuntimeDirectory=cco/state
 has Service RuntimeDirectoryPreserve=restart
 has Service LimitNOFILE=1048576
 has Service LimitMEMLOCK=infinity
+has Service TasksMax=4096
+# The driver `host` allocates its GPUs' memory in this service: a limit would end the daemon for what its clients hold.
+if grep -q '^Memory\(Max\|High\)=' "$unit"; then echo "$unit limits the driver host's GPUs" >&2; exit 1; fi
 has Service User=cco
 has Service DevicePolicy=closed
 has Service "ExecStart=/usr/bin/cco-memd --config /etc/cco/memd.textproto --state-dir /run/cco/state"

@@ -94,12 +94,12 @@ void survive(Rank& rank) {
   EXPECT_FALSE(has_ended) << "an answer that is not recorded";
   expect_pattern(window, {10, 11, 12});
   rank.say("noticed");
-  Group rest;
-  ASSERT_TRUE(succeeded(Group::shrink(group, kTimeoutMs, &rest)));
   if (call.joinable()) {
     call.join();
     EXPECT_TRUE(refused(ended, CCO_ABORTED, {"rank 1 is lost"}));
   }
+  Group rest;
+  ASSERT_TRUE(succeeded(Group::shrink(group, kTimeoutMs, &rest)));
   Window old_window, new_window;
   ASSERT_TRUE(succeeded(Window::open(rest, "w", &old_window)));
   ASSERT_TRUE(succeeded(Window::create(rest, "new", {.size_bytes = 4096}, &new_window)));

@@ -1,6 +1,5 @@
-"""Goal    importing cco, and calls through it, cost little more than without Python.
-Method  client/python/bench.py --check: CPU time, the least of several rounds, against generous limits; what it says
-        when one is exceeded."""
+"""Goal    client/python/bench.py measures against a daemon, and its --check names what is slow.
+Method  one round, without limits: times are not a test's business; and made-up rounds within the limits and beyond."""
 
 import runpy
 import shutil
@@ -14,10 +13,10 @@ from conftest import PATIENCE_S, SOURCE, child_environment
 BENCH = SOURCE / "client" / "python" / "bench.py"
 
 
-def test_limits(daemon):
+def test_one_round(daemon):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc for the C half")
-    told = subprocess.run([sys.executable, str(BENCH), "--check", "--rounds", "6"], text=True, capture_output=True,
+    told = subprocess.run([sys.executable, str(BENCH), "--rounds", "1"], text=True, capture_output=True,
                           timeout=4 * PATIENCE_S, check=False, env=child_environment(CCO_SOCKET=daemon.socket))
     assert told.returncode == 0, told.stdout + told.stderr
     daemon.expect_nothing_left()

@@ -1,6 +1,7 @@
 // How much of everything a client can make.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -17,12 +18,16 @@ struct Limits {
   uint32_t slabs_per_group = 256;
   uint64_t bytes_per_gpu = 0;  // 0: all of the GPU's memory.
   uint32_t tickets_per_session = 1024;
-  uint32_t requests_per_session = 64;
+  uint32_t requests_per_session = 256;
   uint32_t calls_per_session = 256;
   uint32_t leases = 256;
   uint32_t kept_windows = 1024;
   uint32_t grants_per_group = 256;
   uint32_t attachments_per_session = 256;
+
+  /// Each call that may run may have an answer that its client has not read when the daemon ends:
+  /// none of those may be forgotten, or it would be carried out twice.
+  uint32_t answers_per_session() const { return std::max(requests_per_session, calls_per_session); }
 };
 
 inline absl::Status over_limit(const char* name, uint64_t limit, const std::string& what) {

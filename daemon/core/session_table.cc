@@ -22,7 +22,7 @@ absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd proce
   session.tenant = tenant;
   if (process) session.process = std::make_shared<UniqueFd>(std::move(process));
   session.since = now;
-  session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
+  session.requests = std::make_shared<RequestLog>(limits_.answers_per_session());
   sessions_.emplace(id, std::move(session));
   return id;
 }
@@ -55,7 +55,7 @@ void SessionTable::restore(Session session) {
     session.state = SessionState::kAway;
     by_token_.emplace(session.token, session.id);
   }
-  session.requests = std::make_shared<RequestLog>(limits_.requests_per_session);
+  session.requests = std::make_shared<RequestLog>(limits_.answers_per_session());
   sessions_.emplace(session.id, std::move(session));
 }
 

@@ -176,9 +176,10 @@ grpc::ServerUnaryReactor* MemdService::mutate(grpc::CallbackServerContext* conte
     }
     ++session.running_calls;
     const auto finish = [this, session_id = session.id, response, reactor](const Outcome& outcome) {
-      if (Session* session = broker_.session(session_id); session != nullptr)
-        --session->running_calls;
-      outbox_.post([response, reactor, outcome](const absl::Status& recorded) {
+      // It runs until its answer leaves: so long a retry may ask for that.
+      outbox_.post([this, session_id, response, reactor, outcome](const absl::Status& recorded) {
+        if (Session* session = broker_.session(session_id); session != nullptr)
+          --session->running_calls;
         const absl::Status& status = recorded.ok() ? outcome.status : recorded;
         if (status.ok()) CCO_ASSERT(response->ParseFromString(outcome.response));
         reactor->Finish(to_grpc(status));

@@ -147,6 +147,7 @@ TEST_F(HostileTest, RpcConnectionsOfOneTenant) {
 // Method  four sessions, each with as many calls as answers are kept of, of a MiB each; fewer where
 //         each takes seconds.
 TEST_F(HostileTest, LargeRequests) {
+  restart_with("limits { requests_per_session: 64 calls_per_session: 64 }");
 #if defined(__SANITIZE_THREAD__)
   constexpr int kCalls = 1;
 #else

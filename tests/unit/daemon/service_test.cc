@@ -83,7 +83,7 @@ class ServiceTest : public ::testing::Test {
     Call* call = made.get();
     call->peer = std::make_unique<grpc::testing::DefaultReactorTestPeer>(
         &call->context, [call](grpc::Status status) { call->status = status; });
-    (service.*method)(&made->context, &made->request, &made->response);
+    (asked->*method)(&made->context, &made->request, &made->response);
     return made;
   }
   // Up to the end of the round, which end_round() is.
@@ -119,6 +119,7 @@ class ServiceTest : public ::testing::Test {
                                    return absl::StrCat("secret-", ++secrets);
                                  }}};
   Service service{broker, executor, recorder};
+  Service* asked = &service;
 };
 
 // Goal    what anybody is shown, the next daemon knows, too: no answer that shows leaves before the
@@ -249,6 +250,76 @@ TEST_F(ServiceTest, AFloodIsRefused) {
   }
   EXPECT_EQ(refused, kMore);
   EXPECT_TRUE(other->status->ok());
+}
+
+// Goal    a daemon that is killed after it has recorded answers, and before any client has read
+//         one, leaves none of them to be carried out again, however many threads of one process
+//         wait.
+// Method  a hundred ranks in one session join, and meet in a barrier; a second daemon on the same
+//         records is asked for all of that again.
+TEST_F(ServiceTest, UnreadAnswersAreGivenByTheNextDaemon) {
+  constexpr uint32_t kRanks = 100;
+  const auto ask_all = [this](Recorder& answering) {
+    std::vector<std::shared_ptr<Call>> calls;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      v1::JoinGroupRequest join;
+      join.set_request_id(absl::StrCat("join-", absl::Dec(rank, absl::kZeroPad11)));
+      join.set_name("g");
+      join.set_rank(rank);
+      join.set_size(kRanks);
+      join.set_gpu_uuid(absl::StrCat("HOST-", rank % 4));
+      calls.push_back(call(&MemdService::JoinGroup, join));
+    }
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      v1::BarrierRequest barrier;
+      barrier.set_request_id(absl::StrCat("meet-", absl::Dec(rank, absl::kZeroPad11)));
+      barrier.set_group_id(1);
+      barrier.set_rank(rank);
+      calls.push_back(call(&MemdService::Barrier, barrier));
+    }
+    answering.flush();
+    for (size_t i = 0; i < calls.size(); ++i) {
+      ASSERT_TRUE(calls[i]->status.has_value()) << "call " << i << " waits for others";
+      EXPECT_TRUE(calls[i]->status->ok()) << i << ": " << calls[i]->status->error_message();
+    }
+  };
+  ask_all(recorder);
+  ASSERT_FALSE(HasFailure());
+  Recorder next_recorder{{executor, store, vault, journal}};
+  Broker next_broker{Fixture::small_options(),
+                     {executor, pool, notices, journal, processes, [] { return "secret"; }}};
+  Service next(next_broker, executor, next_recorder);
+  auto left = next_recorder.load("host", pool.gpus(), notices);
+  ASSERT_TRUE(left.ok()) << left.status();
+  ASSERT_TRUE(next_recorder.restore(next_broker, *std::move(left), 77).ok());
+  next.session = service.session;
+  asked = &next;
+  ask_all(next_recorder);
+  EXPECT_EQ(next_broker.groups().size(), 1u);
+}
+
+// Goal    a call runs until its answer leaves, so that no more of them are unread than are
+//         remembered.
+// Method  so many calls as may run end in one round, and one more comes; and again in the next.
+TEST_F(ServiceTest, CallsRunUntilTheirAnswersLeave) {
+  const size_t limit = broker.options().limits.calls_per_session;
+  const auto abort = [this](size_t number) {
+    v1::AbortGroupRequest request;
+    request.set_request_id(absl::StrCat("stop-", absl::Dec(number, absl::kZeroPad11)));
+    return call(&MemdService::AbortGroup, request);
+  };
+  for (const size_t first : {size_t{0}, limit}) {
+    std::vector<std::shared_ptr<Call>> calls;
+    for (size_t i = 0; i < limit; ++i) calls.push_back(abort(first + i));
+    const auto more = abort(2 * limit);
+    ASSERT_TRUE(more->status.has_value());
+    EXPECT_EQ(more->status->error_code(), grpc::RESOURCE_EXHAUSTED);
+    end_round();
+    for (const auto& call : calls) {
+      ASSERT_TRUE(call->status.has_value());
+      EXPECT_EQ(call->status->error_code(), grpc::NOT_FOUND) << call->status->error_message();
+    }
+  }
 }
 
 }  // namespace

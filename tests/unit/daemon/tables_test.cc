@@ -189,6 +189,29 @@ TEST(RequestLog, RepeatsGetTheFirstAnswer) {
       << "the oldest answer is forgotten, so that the log is bounded";
 }
 
+// Goal    of as many calls as may run, no answer is forgotten: all may end at once, before their
+//         clients have read one.
+// Method  sessions under limits of which now one, now the other is larger, and the defaults; so
+//         many calls begin as may run, all end, and all are asked for again.
+TEST(RequestLog, RemembersAsManyAsMayRun) {
+  for (const auto& [requests, calls] : {std::pair(2, 7), std::pair(7, 2), std::pair(0, 0)}) {
+    BrokerOptions options = Fixture::small_options();
+    if (requests != 0) options.limits.requests_per_session = static_cast<uint32_t>(requests);
+    if (calls != 0) options.limits.calls_per_session = static_cast<uint32_t>(calls);
+    Fixture f(options);
+    RequestLog& log = *f.session(f.attach()).requests;
+    std::vector<std::string> ids;
+    for (uint32_t i = 0; i < options.limits.calls_per_session; ++i) {
+      ids.push_back(absl::StrCat("call-", i));
+      EXPECT_TRUE(log.begin(ids.back(), "x", [](const Outcome&) {}));
+    }
+    for (const std::string& id : ids) EXPECT_EQ(log.end(id, {}), std::nullopt);
+    for (const std::string& id : ids) {
+      EXPECT_FALSE(log.begin(id, "x", [](const Outcome&) {})) << id << " is carried out again";
+    }
+  }
+}
+
 // Goal    a call that was turned away for the moment can be repeated with its id.
 TEST(RequestLog, UnavailableIsNoOutcome) {
   RequestLog log(2);

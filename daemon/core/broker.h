@@ -114,9 +114,9 @@ class Broker {
   };
   /// `process`: its pidfd, or none.
   absl::StatusOr<Welcome> open_session(const Identity& who, UniqueFd process);
-  /// The process of a session that is away has come back. UNAUTHENTICATED as of authenticate();
-  /// FAILED_PRECONDITION: it has never been away.
-  /// `process` counts if the session has none any more.
+  /// The process of a session that is away has come back: it is an operator's if it is now,
+  /// whatever it was to the last daemon. UNAUTHENTICATED as of authenticate(); FAILED_PRECONDITION:
+  /// it has never been away. `process` counts if the session has none any more.
   absl::StatusOr<Welcome> resume_session(const std::string& token, const Identity& who,
                                          UniqueFd process);
   void close_session(SessionId session);

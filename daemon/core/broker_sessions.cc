@@ -57,12 +57,16 @@ absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, Unique
 absl::StatusOr<Broker::Welcome> Broker::resume_session(const std::string& token,
                                                        const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
-  CCO_ASSIGN_OR_RETURN(Session * session, sessions_.authenticate(token, who));
+  CCO_ASSIGN_OR_RETURN(Session * session, sessions_.recognize(token, who));
   if (session->state != SessionState::kAway) {
     return absl::FailedPreconditionError(
         "the session of that token is attached; a session has one connection at a time");
   }
   session->state = SessionState::kAttached;
+  // Who pays stays as it was when the process first came; what it may do is as it is now.
+  if (std::exchange(session->who.is_operator, who.is_operator) != who.is_operator) {
+    changes_.sessions.insert(session->id);
+  }
   if (session->process == nullptr && process) {
     session->process = std::make_shared<UniqueFd>(std::move(process));
     changes_.sessions.insert(session->id);

@@ -4,6 +4,13 @@
 #include "client/base/status_macros.h"
 
 namespace cco::memd {
+namespace {
+
+constexpr char kNotAttached[] =
+    "no session of this process has that token: attach on the fd channel first, and again after "
+    "cco-memd restarts";
+
+}  // namespace
 
 absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd process,
                                              std::string token, TimePoint now) {
@@ -59,14 +66,18 @@ void SessionTable::restore(Session session) {
   sessions_.emplace(session.id, std::move(session));
 }
 
-absl::StatusOr<Session*> SessionTable::authenticate(const std::string& token, const Identity& who) {
+absl::StatusOr<Session*> SessionTable::recognize(const std::string& token, const Identity& who) {
   const auto found = by_token_.find(token);
   Session* session = found == by_token_.end() ? nullptr : find(found->second);
   if (session == nullptr || session->who.uid != who.uid || session->who.pid != who.pid) {
-    return absl::UnauthenticatedError(
-        "no session of this process has that token: attach on the fd channel first, and again "
-        "after cco-memd restarts");
+    return absl::UnauthenticatedError(kNotAttached);
   }
+  return session;
+}
+
+absl::StatusOr<Session*> SessionTable::authenticate(const std::string& token, const Identity& who) {
+  CCO_ASSIGN_OR_RETURN(Session * session, recognize(token, who));
+  if (session->state != SessionState::kAttached) return absl::UnauthenticatedError(kNotAttached);
   return session;
 }
 

@@ -57,8 +57,10 @@ class SessionTable {
   /// One that another table had; its process is away.
   void restore(Session session);
 
-  /// The session of a token, if `who` (of the RPC connection) is the process that the token was
-  /// given to and it is not lost. UNAUTHENTICATED otherwise, without a word on what exists.
+  /// The session of a token, if `who` (of the connection) is the process that the token was given
+  /// to and it is not lost. UNAUTHENTICATED otherwise, without a word on what exists.
+  absl::StatusOr<Session*> recognize(const std::string& token, const Identity& who);
+  /// Of one that is attached: what its process may do is known once it has come back.
   absl::StatusOr<Session*> authenticate(const std::string& token, const Identity& who);
 
   Session* find(SessionId id);

@@ -289,7 +289,7 @@ void Node::call(grpc::ServerUnaryReactor* (MemdService::*method)(grpc::CallbackS
   const Identity who = identity(index);
   auto call = std::make_shared<CallOf<Request, Response>>();
   fuzz::fill(&call->request, input_, known_);
-  const bool may = token_of == index && process.session != SessionId{};
+  const bool may = token_of == index && process.session != SessionId{} && !process.is_away;
   const auto ended = [this, call = call.get(), who, may,
                       id = process.session](grpc::Status status) {
     expect(!call->status.has_value(), "a call is answered twice");

@@ -181,6 +181,41 @@ TEST_F(RecorderTest, SessionsComeBack) {
   EXPECT_GT(number(node->attach(7)), number(id));
 }
 
+// Goal    who is no operator any more when the next daemon runs can do nothing there as one, and
+// who
+//         has become one can, though both go on with the sessions that they had; and no session
+//         that is away serves anybody.
+// Method  each way over a restart, and once more, as what has changed is recorded, too.
+TEST_F(RecorderTest, OperatorsAreWhoTheyAreNow) {
+  for (const bool was_operator : {true, false}) {
+    Identity who{1000, 1000, 5, was_operator};
+    std::string token;
+    {
+      const auto node = start();
+      token = node->broker.open_session(who, Node::memfd("p"))->token;
+      node->round();
+    }
+    for (int restart = 0; restart < 2; ++restart) {
+      who.is_operator = (restart == 0) != was_operator;
+      const auto node = start();
+      EXPECT_EQ(node->broker.authenticate(token, who).status().code(),
+                absl::StatusCode::kUnauthenticated);
+      ASSERT_TRUE(node->broker.resume_session(token, who, UniqueFd()).ok());
+      const absl::StatusOr<Session*> session = node->broker.authenticate(token, who);
+      ASSERT_TRUE(session.ok()) << session.status();
+      EXPECT_EQ(node->broker.drain(**session, "HOST-3", Milliseconds(0)).status().code(),
+                who.is_operator ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied);
+      EXPECT_EQ(node->broker.may_see(**session, TenantId{1}), who.is_operator);
+      if (who.is_operator) EXPECT_TRUE(node->broker.undrain(**session, "HOST-3").ok());
+      node->round();
+      EXPECT_EQ(encode(**session),
+                (store.records.at({RecordKind::kSession, record_key((*session)->id)})));
+      if (restart == 1) node->broker.process_exited((*session)->id);
+      node->round();
+    }
+  }
+}
+
 // Goal    a session that nobody knows of, or whose end nobody will tell, is not waited for for
 // ever;
 //         one with ranks and a process that lives is.

@@ -34,12 +34,13 @@ bool Attachments::inherit(SlabId slab) {
   return true;
 }
 
-std::vector<AttachmentId> Attachments::lose(SlabId slab) {
+std::vector<AttachmentId> Attachments::lose(SlabId slab, const SlabTable::SharedCharge& charge) {
   std::vector<AttachmentId> losers;
   for (auto& [id, attachment] : attachments_) {
     for (SlabId& one : attachment.slabs) {
       if (one != slab) continue;
       one = SlabId{};
+      attachment.revoked.push_back(charge);
       losers.push_back(id);
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/ids.h"
+#include "daemon/core/slab_table.h"
 #include "daemon/ports/identity.h"
 #include "device/runtime/gpu_driver.h"
 
@@ -18,8 +19,9 @@ struct Attachment {
   SessionId session{};
   Identity owner;  // Rank 0 of the window's group: after a restart, who pays is found anew from it.
   Access access = Access::kReadOnly;
-  uint64_t size_bytes = 0;    // Of the window, per rank.
-  std::vector<SlabId> slabs;  // By rank. 0: it is gone.
+  uint64_t size_bytes = 0;                       // Of the window, per rank.
+  std::vector<SlabId> slabs;                     // By rank. 0: it is gone.
+  std::vector<SlabTable::SharedCharge> revoked;  // Of those, as long as it lasts. Not recorded.
 };
 
 class Attachments {
@@ -31,8 +33,8 @@ class Attachments {
   /// A slab's owner lets go of it. False: nobody is attached to it, and it can be freed. True:
   /// remove() will say when.
   bool inherit(SlabId slab);
-  /// A slab is freed in any case. Returns whose it was.
-  std::vector<AttachmentId> lose(SlabId slab);
+  /// A slab is freed in any case, and stays charged to whom it was. Returns whose it was.
+  std::vector<AttachmentId> lose(SlabId slab, const SlabTable::SharedCharge& charge);
   /// Those that have no other owner.
   const std::set<SlabId>& inherited() const { return inherited_; }
 

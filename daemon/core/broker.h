@@ -209,8 +209,6 @@ class Broker {
   Milliseconds drain_left(int gpu) const;
   const GpuDrains& drains() const { return drains_; }
   std::vector<GpuUser> users(int gpu) const;
-  /// Of slabs that the daemon has let go of, and that their groups' processes may still map.
-  uint64_t revoked_bytes(int gpu) const;
   /// What was asked for takes another process, which opens other GPUs, once all is recorded.
   bool wants_restart() const { return wants_restart_; }
 
@@ -396,8 +394,9 @@ class Broker {
   void restore_attachments(BrokerState* state);
   /// Nobody of the slab's tenant has any use for it: freed, once nobody is attached to it.
   void free_slab(SlabId id);
-  /// Freed, even if somebody is attached to it; what is mapped stays mapped.
-  void revoke_slab(SlabId id);
+  /// Freed, even if somebody is attached to it; what is mapped stays mapped, and charged as long as
+  /// an attachment lasts, and what is returned.
+  SlabTable::SharedCharge revoke_slab(SlabId id);
   /// What is held there for attachments alone.
   void revoke_attached(int gpu);
 

@@ -169,7 +169,7 @@ void Broker::revoke(int gpu) {
     for (auto& [index, set] : group->slabs) {
       for (uint32_t rank = 0; rank < group->size(); ++rank) {
         if (group->ranks[rank].gpu != gpu || set.ids[rank] == SlabId{}) continue;
-        revoke_slab(std::exchange(set.ids[rank], SlabId{}));
+        set.revoked.push_back(revoke_slab(std::exchange(set.ids[rank], SlabId{})));
       }
     }
   }
@@ -215,7 +215,7 @@ void Broker::set_drained(int gpu) {
   wants_restart_ |= options_.drains_by_restart && slabs_.is_open(gpu);
   journal_.record(Severity::kWarning, "gpu_drained",
                   absl::StrCat("gpu=", slabs_.gpus()[static_cast<size_t>(gpu)].uuid,
-                               " revoked_bytes=", revoked_bytes(gpu)));
+                               " revoked_bytes=", slabs_.usage(gpu).revoked_bytes));
 }
 
 void Broker::restore_drains(GpuDrains drains) {
@@ -243,19 +243,6 @@ std::vector<GpuUser> Broker::users(int gpu) const {
     for (const auto& [session, count] : ranks) users.push_back({session, id, count, bytes});
   }
   return users;
-}
-
-uint64_t Broker::revoked_bytes(int gpu) const {
-  uint64_t bytes = 0;
-  for (const auto& [id, group] : groups_) {
-    for (uint32_t rank = 0; rank < group->size(); ++rank) {
-      if (group->ranks[rank].gpu != gpu) continue;
-      for (const auto& [index, set] : group->slabs) {
-        if (set.ids[rank] == SlabId{}) bytes += set.sizes[rank];
-      }
-    }
-  }
-  return bytes;
 }
 
 }  // namespace cco::memd

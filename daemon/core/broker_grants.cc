@@ -197,9 +197,12 @@ void Broker::free_slab(SlabId id) {
   slabs_.set_state(id, attachments_.inherit(id) ? SlabState::kHeld : SlabState::kFreed);
 }
 
-void Broker::revoke_slab(SlabId id) {
-  for (const AttachmentId loser : attachments_.lose(id)) changes_.attachments.insert(loser);
-  slabs_.set_state(id, SlabState::kFreed);
+SlabTable::SharedCharge Broker::revoke_slab(SlabId id) {
+  SlabTable::SharedCharge charge = slabs_.revoke(id);
+  for (const AttachmentId loser : attachments_.lose(id, charge)) {
+    changes_.attachments.insert(loser);
+  }
+  return charge;
 }
 
 void Broker::revoke_attached(int gpu) {

@@ -243,9 +243,11 @@ std::map<int64_t, uint64_t> Broker::bytes_by_pid(TenantId tenant, int gpu,
     if (group->tenant != tenant || (of_lease != nullptr && group->lease != of_lease->lease)) {
       continue;
     }
-    for (uint32_t rank = 0; rank < group->size(); ++rank) {
-      const uint64_t mine = group->ranks[rank].gpu == gpu ? slab_bytes(*group, rank) : 0;
-      if (mine != 0) owners[group->ranks[rank].who.pid] += mine;
+    for (const auto& [index, set] : group->slabs) {
+      for (uint32_t rank = 0; rank < group->size() && !set.is_external; ++rank) {
+        const Rank& owner = group->ranks[rank];
+        if (owner.gpu == gpu) owners[owner.who.pid] += set.sizes[rank];
+      }
     }
   }
   return owners;

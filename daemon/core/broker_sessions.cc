@@ -25,7 +25,10 @@ Broker::Broker(BrokerOptions options, Ports ports)
   slabs_.set_on_empty([this](int gpu) { finish_drain(gpu); });
 }
 
-Broker::~Broker() { stop(); }
+Broker::~Broker() {
+  stop();
+  slabs_.set_on_freed([](int) {});  // What goes now makes room for nobody.
+}
 
 bool Broker::is_stalled(const Session& session) const {
   return session.state == SessionState::kAttached && session.process != nullptr &&
@@ -223,9 +226,14 @@ void Broker::restore_slabs(BrokerState* state) {
   }
   for (std::unique_ptr<Group>& group : state->groups) {
     group->tenant = tenants().find(group->ranks[0].who);
-    for (const auto& [index, set] : group->slabs) {
-      for (const SlabId id : set.ids) {
-        if (id != SlabId{}) state->slabs.at(id).payer.tenant = group->tenant;
+    for (auto& [index, set] : group->slabs) {
+      for (uint32_t rank = 0; rank < group->size(); ++rank) {
+        if (set.ids[rank] != SlabId{}) {
+          state->slabs.at(set.ids[rank]).payer.tenant = group->tenant;
+        } else if (!set.is_external) {  // Revoked, or its descriptor is gone; it may be mapped.
+          set.revoked.push_back(slabs_.charge({group->tenant, group->lease}, group->ranks[rank].gpu,
+                                              set.sizes[rank]));
+        }
       }
     }
   }

@@ -177,6 +177,7 @@ absl::StatusOr<std::unique_ptr<Group>> Broker::make_survivors(
         });
     if (!is_needed) continue;
     SlabSet theirs = set;
+    theirs.revoked.clear();
     theirs.ids = of(set.ids, survivors);
     theirs.offsets = of(set.offsets, survivors);
     theirs.sizes = of(set.sizes, survivors);

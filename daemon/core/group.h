@@ -15,6 +15,7 @@
 #include "daemon/core/ids.h"
 #include "daemon/core/rendezvous.h"
 #include "daemon/core/session_table.h"
+#include "daemon/core/slab_table.h"
 #include "daemon/ports/notice_board.h"
 #include "device/runtime/gpu_driver.h"
 
@@ -62,7 +63,8 @@ struct SlabSet {
   bool is_external = false;
   uint64_t reserved_offset = 0;  // Address space taken from the slot.
   uint64_t reserved_bytes = 0;
-  bool is_kept = false;  // It is of one window, which will be kept.
+  bool is_kept = false;                               // It is of one window, which will be kept.
+  std::vector<SlabTable::SharedCharge> revoked = {};  // Of it; as long as it may be mapped.
 };
 
 enum class Placement { kHeap, kControl, kExternal };

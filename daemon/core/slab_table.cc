@@ -34,11 +34,33 @@ struct SlabTable::Batch {
   Done done;
 };
 
+class SlabTable::Charge {
+ public:
+  Charge(SlabTable& table, const Payer& payer, int gpu, uint64_t size_bytes)
+      : table_(table), payer_(payer), gpu_(gpu), size_bytes_(size_bytes) {
+    table_.ledger_.add(payer_, gpu_, size_bytes_);
+    table_.revoked_bytes_[gpu_] += size_bytes_;
+  }
+  ~Charge() {
+    table_.revoked_bytes_[gpu_] -= size_bytes_;
+    table_.give_back(payer_, gpu_, size_bytes_);
+  }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+ private:
+  SlabTable& table_;
+  Payer payer_;
+  int gpu_;
+  uint64_t size_bytes_;
+};
+
 SlabTable::SlabTable(GpuPool& pool, const Limits& limits, Changes& changes)
     : pool_(pool),
       changes_(changes),
       ledger_(pool.gpus(), limits),
-      present_(pool.gpus().size(), 0) {}
+      present_(pool.gpus().size(), 0),
+      revoked_bytes_(pool.gpus().size(), 0) {}
 
 SlabTable::~SlabTable() {
   for (auto& [id, slab] : slabs_) pool_.release(slab.gpu, std::move(slab.memory));
@@ -134,9 +156,24 @@ void SlabTable::set_state(SlabId id, SlabState state) {
   changes_.slabs.insert(id);
   pool_.release(slab.gpu, std::move(slab.memory));
   take_away(slab.gpu);
-  if (slab.is_external) return;
-  ledger_.refund(slab.payer, slab.gpu, slab.size_bytes);
-  on_freed_(slab.gpu);
+  if (!slab.is_external) give_back(slab.payer, slab.gpu, slab.size_bytes);
+}
+
+void SlabTable::give_back(const Payer& payer, int gpu, uint64_t size_bytes) {
+  ledger_.refund(payer, gpu, size_bytes);
+  on_freed_(gpu);
+}
+
+SlabTable::SharedCharge SlabTable::charge(const Payer& payer, int gpu, uint64_t size_bytes) {
+  return std::make_shared<const Charge>(*this, payer, gpu, size_bytes);
+}
+
+SlabTable::SharedCharge SlabTable::revoke(SlabId id) {
+  const Slab& slab = slabs_.at(id);
+  SharedCharge charged;  // First, so that the bytes are never free.
+  if (!slab.is_external) charged = charge(slab.payer, slab.gpu, slab.size_bytes);
+  set_state(id, SlabState::kFreed);
+  return charged;
 }
 
 absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
@@ -151,7 +188,8 @@ absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
 
 SlabTable::Usage SlabTable::usage(int gpu) const {
   Usage usage;
-  usage.bytes = ledger_.slab_bytes(gpu);
+  usage.revoked_bytes = revoked_bytes_[gpu];
+  usage.bytes = ledger_.slab_bytes(gpu) - usage.revoked_bytes;
   for (const auto& [id, slab] : slabs_) {
     if (slab.gpu != gpu) continue;
     ++usage.slab_count;

@@ -38,6 +38,11 @@ SlabState slab_state(OwnerState owner, bool others_may_map, bool is_kept);
 
 class SlabTable {
  public:
+  /// Bytes that are a payer's, and not free on the GPU, though no slab has them: processes may
+  /// still map what was revoked. They are given back with the last of those who share it.
+  class Charge;
+  using SharedCharge = std::shared_ptr<const Charge>;
+
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<SlabId>>)>;
 
   /// `changes` outlives this.
@@ -82,6 +87,11 @@ class SlabTable {
   absl::StatusOr<UniqueFd> read_only_fd(const UniqueFd& fd) const { return pool_.read_only_fd(fd); }
   /// kFreed gives the memory back; the id is void afterwards.
   void set_state(SlabId id, SlabState state);
+  /// As kFreed, for memory that is mapped: its bytes stay charged. Null for external memory, which
+  /// counts nowhere. Nothing that shares it may outlive this.
+  SharedCharge revoke(SlabId id);
+  /// For what another table has revoked.
+  SharedCharge charge(const Payer& payer, int gpu, uint64_t size_bytes);
 
   /// Called after the last slab of a GPU has gone and nothing is being made there.
   void set_on_empty(absl::AnyInvocable<void(int gpu)> on_empty) { on_empty_ = std::move(on_empty); }
@@ -99,13 +109,14 @@ class SlabTable {
 
   struct Usage {
     uint32_t slab_count = 0;
-    uint64_t bytes = 0;  // Including those that are being allocated.
+    uint64_t bytes = 0;  // Including those that are being allocated, but none that are revoked.
     uint64_t quarantined_bytes = 0;
     uint64_t held_bytes = 0;
     uint64_t kept_bytes = 0;
+    uint64_t revoked_bytes = 0;
   };
   Usage usage(int gpu) const;
-  /// What the tenant has there, including what is being allocated.
+  /// What the tenant has there, including what is being allocated and what was revoked.
   uint64_t bytes(TenantId tenant, int gpu) const { return ledger_.tenant_bytes(tenant, gpu); }
   MemoryLedger& ledger() { return ledger_; }
   const MemoryLedger& ledger() const { return ledger_; }
@@ -115,6 +126,7 @@ class SlabTable {
  private:
   struct Batch;  // Several allocations that succeed or fail together.
   void take_away(int gpu);
+  void give_back(const Payer& payer, int gpu, uint64_t size_bytes);
   void settle(const std::shared_ptr<Batch>& batch, size_t index, absl::StatusOr<SlabMemory> memory);
 
   GpuPool& pool_;
@@ -122,7 +134,8 @@ class SlabTable {
   absl::AnyInvocable<void(int gpu)> on_freed_ = [](int) {};
   MemoryLedger ledger_;
   std::map<SlabId, Slab> slabs_;
-  std::vector<uint32_t> present_;  // By GPU: slabs, and those in the making.
+  std::vector<uint32_t> present_;        // By GPU: slabs, and those in the making.
+  std::vector<uint64_t> revoked_bytes_;  // By GPU.
   absl::AnyInvocable<void(int gpu)> on_empty_;
   uint64_t last_id_ = 0;
 };

@@ -367,7 +367,7 @@ v1::Gpu render_gpu(int index, const Broker& broker, const Session& caller) {
   const GpuService service = broker.service(index);
   gpu.set_state(service_name(service));
   gpu.set_drain_left_ms(milliseconds(broker.drain_left(index)));
-  gpu.set_revoked_bytes(broker.revoked_bytes(index));
+  gpu.set_revoked_bytes(usage.revoked_bytes);
   if (service == GpuService::kServing || !caller.who.is_operator) return gpu;
   for (const GpuUser& user : broker.users(index)) {
     const Session& session = broker.sessions().all().at(user.session);

@@ -38,6 +38,7 @@ class Checker {
  private:
   void check_slabs();
   void check_bytes();
+  uint64_t revoked_of_groups(int gpu) const;
   void check_attachments();
   void check_sessions();
   void check_members(const Group& group);
@@ -135,6 +136,19 @@ void Checker::check_slabs() {
   expect(inodes.size() == pool_.live().size(), "there is memory that is no slab");
 }
 
+uint64_t Checker::revoked_of_groups(int gpu) const {
+  uint64_t bytes = 0;
+  for (const auto& [id, group] : broker_.groups()) {
+    for (const auto& [index, set] : group->slabs) {
+      for (uint32_t rank = 0; rank < group->size() && !set.is_external; ++rank) {
+        const bool is_gone = set.ids[rank] == SlabId{} && group->ranks[rank].gpu == gpu;
+        bytes += is_gone ? set.sizes[rank] : 0;
+      }
+    }
+  }
+  return bytes;
+}
+
 void Checker::check_bytes() {
   std::vector<uint64_t> charged = pool_.unsettled_bytes();
   std::vector<uint64_t> live(charged.size(), 0);
@@ -151,7 +165,10 @@ void Checker::check_bytes() {
     expect(live[gpu] <= pool_.gpus()[gpu].total_bytes, "a GPU gives more than it has");
     uint64_t paid = 0;
     for (const TenantId tenant : tenants_) paid += broker_.slabs().bytes(tenant, index);
-    expect(paid == charged[gpu], "tenants pay for more or less than there is");
+    expect(paid == charged[gpu] + broker_.slabs().usage(index).revoked_bytes,
+           "tenants pay for more or less than there is and was revoked");
+    expect(broker_.slabs().usage(index).revoked_bytes >= revoked_of_groups(index),
+           "what was revoked is free, and a group may map it");
   }
 }
 

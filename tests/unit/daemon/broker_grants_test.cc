@@ -229,7 +229,8 @@ TEST_F(GrantsTest, MemoryStaysForThoseAttached) {
 }
 
 // Goal    a GPU that is drained is let go of, whoever is attached: what the group uses, and what is
-//         held for attachments alone. Other GPUs' memory stays for them.
+//         held for attachments alone. Other GPUs' memory stays for them. What they may still map
+//         is its owner's until they have gone, though he has.
 TEST_F(GrantsTest, DrainedGpusAreLetGoOf) {
   const SessionId root = f.attach(0);
   const AttachmentId first = (*attach(other, grant()))->id;
@@ -256,7 +257,13 @@ TEST_F(GrantsTest, DrainedGpusAreLetGoOf) {
   leave_all();
   f.executor.advance(kKeep);
   EXPECT_EQ(f.pool.live(), 2) << "of both windows on the other GPU";
+  const TenantId owner = f.session(owners[0]).tenant;
+  EXPECT_EQ(f.broker.slabs().bytes(owner, 0), 2 * kSlabBytes);
+  EXPECT_EQ(f.broker.slabs().usage(0).revoked_bytes, 2 * kSlabBytes);
+  ASSERT_TRUE(f.broker.detach_window(f.session(other), second).ok());
+  EXPECT_EQ(f.broker.slabs().bytes(owner, 0), kSlabBytes);
   f.broker.process_exited(other);
+  EXPECT_EQ(f.broker.slabs().bytes(owner, 0), 0u);
   EXPECT_EQ(f.pool.live(), 0);
 }
 

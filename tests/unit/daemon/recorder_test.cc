@@ -206,7 +206,7 @@ TEST_F(RecorderTest, OperatorsAreWhoTheyAreNow) {
       EXPECT_EQ(node->broker.drain(**session, "HOST-3", Milliseconds(0)).status().code(),
                 who.is_operator ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied);
       EXPECT_EQ(node->broker.may_see(**session, TenantId{1}), who.is_operator);
-      if (who.is_operator) EXPECT_TRUE(node->broker.undrain(**session, "HOST-3").ok());
+      EXPECT_EQ(node->broker.undrain(**session, "HOST-3").ok(), who.is_operator);
       node->round();
       EXPECT_EQ(encode(**session),
                 (store.records.at({RecordKind::kSession, record_key((*session)->id)})));
@@ -214,6 +214,39 @@ TEST_F(RecorderTest, OperatorsAreWhoTheyAreNow) {
       node->round();
     }
   }
+}
+
+// Goal    what was revoked, and may still be mapped, is taken in the next daemon, too.
+TEST_F(RecorderTest, RevokedMemoryStaysTaken) {
+  std::vector<SessionId> members;
+  uint64_t taken = 0;
+  {
+    const auto node = start();
+    for (int64_t pid = 1; pid <= 2; ++pid) members.push_back(node->attach(pid));
+    const GroupId group = form(*node, members);
+    window(*node, members, group, "w", Placement::kHeap, 3 << 20);
+    window(*node, members, group, "external", Placement::kExternal, 4096);
+    taken = node->broker.slabs().ledger().slab_bytes(1);
+    const auto root = node->broker.open_session({0, 0, 99, true}, Node::memfd("root"));
+    Session& session = *node->broker.session(root->session);
+    ASSERT_TRUE(node->broker.drain(session, "HOST-1", Milliseconds(0)).ok());
+    node->executor.advance(Milliseconds(0));
+    ASSERT_TRUE(node->broker.undrain(session, "HOST-1").ok());
+    node->broker.process_exited(root->session);
+    node->round();
+  }
+  EXPECT_GT(taken, uint64_t{3} << 20);
+  const auto node = start();
+  const SlabTable& slabs = node->broker.slabs();
+  const TenantId tenant = node->broker.session(members[0])->tenant;
+  for (const SessionId id : members) {
+    EXPECT_EQ(slabs.usage(1).revoked_bytes, taken);
+    EXPECT_EQ(slabs.bytes(tenant, 1), taken);
+    EXPECT_EQ(slabs.ledger().slab_bytes(1), taken);
+    node->broker.process_exited(id);
+  }
+  EXPECT_EQ(slabs.bytes(tenant, 1), 0u);
+  EXPECT_EQ(slabs.ledger().slab_bytes(1), 0u);
 }
 
 // Goal    a session that nobody knows of, or whose end nobody will tell, is not waited for for

@@ -49,7 +49,13 @@ absl::StatusOr<int> run_evict(const Settings& settings, const Names& names) {
   CCO_RETURN_IF_ERROR(
       connection->call(&v1::MemdService::Stub::EvictKept, request, &response, settings.timeout()));
   if (settings.json) return print_json(response);
-  print(absl::StrCat("freed ", human_bytes(response.freed_bytes()), "\n"));
+  print(absl::StrCat("freed ", human_bytes(response.freed_bytes()),
+                     response.held_bytes() == 0
+                         ? ""
+                         : absl::StrCat("; ", human_bytes(response.held_bytes()),
+                                        " are held until who is attached has detached or exited "
+                                        "(`ccoctl sessions`)"),
+                     "\n"));
   return kExitOk;
 }
 

@@ -196,9 +196,14 @@ class Broker {
   absl::StatusOr<SlabTickets> export_attachment(Session& session, AttachmentId id);
   absl::Status detach_window(Session& session, AttachmentId id);
 
-  /// Frees a kept window's memory; returns how many bytes, of all ranks. NOT_FOUND alike for one
-  /// that is not there and for another tenant's, unless the session is an operator's.
-  absl::StatusOr<uint64_t> evict_kept(Session& session, WindowId window);
+  /// Bytes of all ranks.
+  struct Evicted {
+    uint64_t freed = 0;
+    uint64_t held = 0;  // As others are attached; freed once they are not.
+  };
+  /// Frees a kept window's memory. NOT_FOUND alike for one that is not there and for another
+  /// tenant's, unless the session is an operator's.
+  absl::StatusOr<Evicted> evict_kept(Session& session, WindowId window);
 
   // Drains, of one GPU or (empty) of all: the indices of those that were meant. PERMISSION_DENIED:
   // the session is no operator's.
@@ -392,8 +397,9 @@ class Broker {
   absl::StatusOr<const Attachment*> find_attachment(const Session& session, AttachmentId id) const;
   void end_attachment(AttachmentId id);
   void restore_attachments(BrokerState* state);
-  /// Nobody of the slab's tenant has any use for it: freed, once nobody is attached to it.
-  void free_slab(SlabId id);
+  /// Nobody of the slab's tenant has any use for it: freed, once nobody is attached to it. True:
+  /// at once.
+  bool free_slab(SlabId id);
   /// Freed, even if somebody is attached to it; what is mapped stays mapped, and charged as long as
   /// an attachment lasts, and what is returned.
   SlabTable::SharedCharge revoke_slab(SlabId id);
@@ -436,7 +442,7 @@ class Broker {
   /// After a process has exited: those it was the last that might touch.
   void keep_unused_windows(Group& group);
   void add_kept(KeptWindow window);
-  void drop_kept(WindowId id, const char* event);
+  Evicted drop_kept(WindowId id, const char* event);
   /// A failure for want of memory, with what the tenant could free.
   absl::Status mention_kept(absl::Status status, TenantId tenant,
                             const std::vector<int>& gpus) const;

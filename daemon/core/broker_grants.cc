@@ -193,8 +193,10 @@ void Broker::end_attachment(AttachmentId id) {
                   absl::StrCat("attachment=", number(id), " session=", number(session)));
 }
 
-void Broker::free_slab(SlabId id) {
-  slabs_.set_state(id, attachments_.inherit(id) ? SlabState::kHeld : SlabState::kFreed);
+bool Broker::free_slab(SlabId id) {
+  const bool is_held = attachments_.inherit(id);
+  slabs_.set_state(id, is_held ? SlabState::kHeld : SlabState::kFreed);
+  return !is_held;
 }
 
 SlabTable::SharedCharge Broker::revoke_slab(SlabId id) {

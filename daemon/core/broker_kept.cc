@@ -193,15 +193,21 @@ void Broker::add_kept(KeptWindow window) {
   kept_windows_.add(std::move(window));
 }
 
-void Broker::drop_kept(WindowId id, const char* event) {
+Broker::Evicted Broker::drop_kept(WindowId id, const char* event) {
   const KeptWindow window = kept_windows_.take(id);
   executor_.cancel(window.timer);
   changes_.kept_windows.insert(id);
-  for (const SlabId slab : window.slabs) free_slab(slab);
-  journal_.record(Severity::kInfo, event, fields_of(window, tenants().name(window.tenant)));
+  Evicted evicted;
+  for (const SlabId slab : window.slabs) {
+    (free_slab(slab) ? evicted.freed : evicted.held) += window.slab_bytes;
+  }
+  journal_.record(
+      Severity::kInfo, event,
+      absl::StrCat(fields_of(window, tenants().name(window.tenant)), " held_bytes=", evicted.held));
+  return evicted;
 }
 
-absl::StatusOr<uint64_t> Broker::evict_kept(Session& session, WindowId id) {
+absl::StatusOr<Broker::Evicted> Broker::evict_kept(Session& session, WindowId id) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
   const KeptWindow* kept = kept_windows_.find(id);
   absl::Status status;
@@ -216,9 +222,7 @@ absl::StatusOr<uint64_t> Broker::evict_kept(Session& session, WindowId id) {
           absl::StrCat("window=", number(id), " owner=", tenants().name(kept->tenant)), status);
   }
   if (!status.ok()) return status;
-  const uint64_t freed = kept->all_bytes();
-  drop_kept(id, "kept_window_evicted");
-  return freed;
+  return drop_kept(id, "kept_window_evicted");
 }
 
 absl::Status Broker::mention_kept(absl::Status status, TenantId tenant,

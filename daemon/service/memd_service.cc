@@ -481,11 +481,12 @@ grpc::ServerUnaryReactor* MemdService::EvictKept(grpc::CallbackServerContext* co
                                                  v1::EvictKeptResponse* response) {
   return mutate(context, request, response,
                 [this](Session& session, const auto& request, auto reply) {
-                  const absl::StatusOr<uint64_t> freed =
+                  const absl::StatusOr<Broker::Evicted> evicted =
                       broker_.evict_kept(session, WindowId{request.window_id()});
-                  if (!freed.ok()) return reply(freed.status());
+                  if (!evicted.ok()) return reply(evicted.status());
                   v1::EvictKeptResponse response;
-                  response.set_freed_bytes(*freed);
+                  response.set_freed_bytes(evicted->freed);
+                  response.set_held_bytes(evicted->held);
                   reply(std::move(response));
                 });
 }

@@ -280,6 +280,21 @@ TEST_F(GrantsTest, OwnersDie) {
   EXPECT_EQ(f.pool.live(), 0);
 }
 
+// Goal    evicting a window that others are attached to says what is free, and what is not yet.
+TEST_F(GrantsTest, EvictionSaysWhatIsHeld) {
+  const AttachmentId id = (*attach(other, grant()))->id;
+  leave_all();
+  const uint64_t before = f.broker.slabs().ledger().free_bytes(0);
+  const auto evicted = f.broker.evict_kept(f.session(owners[0]), window.window);
+  ASSERT_TRUE(evicted.ok()) << evicted.status();
+  EXPECT_EQ(evicted->freed, 0u);
+  EXPECT_EQ(evicted->held, 2 * kSlabBytes);
+  EXPECT_EQ(f.broker.slabs().ledger().free_bytes(0), before);
+  EXPECT_EQ(held_bytes(), kSlabBytes);
+  ASSERT_TRUE(f.broker.detach_window(f.session(other), id).ok());
+  EXPECT_EQ(f.broker.slabs().ledger().free_bytes(0), before + kSlabBytes);
+}
+
 // Goal    an attachment does not keep the owner's next group from finding its window, and has no
 //         say in it once it ends.
 TEST_F(GrantsTest, TheNextGroupFindsTheWindow) {

@@ -173,9 +173,10 @@ TEST_F(KeptTest, Eviction) {
   EXPECT_THAT(f.journal.lines,
               Contains(AllOf(HasSubstr("audit uid=2000"), HasSubstr("call=EvictKept"),
                              HasSubstr("NOT_FOUND"))));
-  const auto freed = f.broker.evict_kept(f.session(f.attach(1000)), made.window);
-  ASSERT_TRUE(freed.ok()) << freed.status();
-  EXPECT_EQ(*freed, 2u * 128 * 1024);
+  const auto evicted = f.broker.evict_kept(f.session(f.attach(1000)), made.window);
+  ASSERT_TRUE(evicted.ok()) << evicted.status();
+  EXPECT_EQ(evicted->freed, 2u * 128 * 1024);
+  EXPECT_EQ(evicted->held, 0u);
   EXPECT_EQ(f.pool.live(), 0);
   EXPECT_EQ(f.executor.timer_count(), 0u);
   const WindowResult again = leave_one_behind();

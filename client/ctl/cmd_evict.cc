@@ -14,6 +14,7 @@ struct Names {
   std::string group;
   std::string window;
   std::string tenant;  // Empty: of any.
+  uint64_t id = 0;     // 0: any.
 };
 
 absl::StatusOr<v1::KeptWindowInfo> find_kept(const v1::ListKeptResponse& listed,
@@ -21,7 +22,8 @@ absl::StatusOr<v1::KeptWindowInfo> find_kept(const v1::ListKeptResponse& listed,
   std::vector<v1::KeptWindowInfo> found;
   for (const v1::KeptWindowInfo& window : listed.windows()) {
     if (window.group_name() == names.group && window.name() == names.window &&
-        (names.tenant.empty() || window.tenant() == names.tenant)) {
+        (names.tenant.empty() || window.tenant() == names.tenant) &&
+        (names.id == 0 || window.window_id() == names.id)) {
       found.push_back(window);
     }
   }
@@ -33,9 +35,10 @@ absl::StatusOr<v1::KeptWindowInfo> find_kept(const v1::ListKeptResponse& listed,
     return absl::NotFoundError(
         absl::StrCat("no ", what, ": `ccoctl kept` lists them. One that a group uses is not kept"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(found.size(), " tenants have a ", what,
-                                                 ": say whose by --tenant, ", found[0].tenant(),
-                                                 " or ", found[1].tenant()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there are ", found.size(), " of ", what, ": say which by --id, ",
+                   found[0].window_id(), " (of tenant ", found[0].tenant(), ") or ",
+                   found[1].window_id(), " (of tenant ", found[1].tenant(), ")"));
 }
 
 absl::StatusOr<int> run_evict(const Settings& settings, const Names& names) {
@@ -65,7 +68,8 @@ Runner define_evict(CLI::App& app, const Settings& settings) {
   auto names = std::make_shared<Names>();  // Filled by the parser, read by the runner.
   app.add_option("group", names->group, "the group's name")->required();
   app.add_option("window", names->window, "the window's name")->required();
-  app.add_option("--tenant", names->tenant, "whose; needed where several have such a window");
+  app.add_option("--tenant", names->tenant, "whose; where several have such a window");
+  app.add_option("--id", names->id, "which; where several are kept with these names");
   return [names, &settings] { return run_evict(settings, *names); };
 }
 

@@ -55,7 +55,8 @@ uint64_t Broker::kept_window_count() const {
 
 void Broker::place_kept(Group& group, const std::string& key) {
   const WindowCall& call = *group.window_calls.at(key);
-  const KeptWindow* kept = kept_windows_.find(group.tenant, group.name, call.args(0).name);
+  const KeptWindow* kept = kept_windows_.find({group.tenant, group.name, call.args(0).name,
+                                              call.args(0).size_bytes, group.gpus()});
   absl::Status status = check_another_window(group, call.what(), kept != nullptr);
   if (status.ok()) status = check_another_slab(group, call.what(), kept != nullptr);
   if (status.ok() && kept == nullptr && kept_window_count() >= options_.limits.kept_windows) {
@@ -183,9 +184,14 @@ void Broker::keep_unused_windows(Group& group) {
 }
 
 void Broker::add_kept(KeptWindow window) {
-  // Two of one name: of tenants that a new configuration has made one.
-  if (const KeptWindow* older = kept_windows_.find(window.tenant, window.group, window.name)) {
-    drop_kept(older->id, "kept_window_replaced");
+  // Both stay: nobody has said which of them is wanted.
+  const KeptWindow* other = kept_windows_.find(
+      {window.tenant, window.group, window.name, window.size_bytes, window.gpus});
+  if (other != nullptr) {
+    journal_.record(Severity::kWarning, "kept_windows_alike",
+                    absl::StrCat(fields_of(window, tenants().name(window.tenant)),
+                                 " uid=", window.owner.uid, " other_window=", number(other->id),
+                                 " other_uid=", other->owner.uid));
   }
   for (const SlabId id : window.slabs) slabs_.set_state(id, SlabState::kKept);
   window.timer = executor_.call_at(

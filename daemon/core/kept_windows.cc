@@ -8,7 +8,6 @@
 namespace cco::memd {
 
 void KeptWindows::add(KeptWindow window) {
-  CCO_ASSERT(find(window.tenant, window.group, window.name) == nullptr);
   const WindowId id = window.id;
   CCO_ASSERT(windows_.emplace(id, std::move(window)).second);
 }
@@ -19,12 +18,20 @@ KeptWindow KeptWindows::take(WindowId id) {
   return std::move(node.mapped());
 }
 
-const KeptWindow* KeptWindows::find(TenantId tenant, const std::string& group,
-                                    const std::string& name) const {
-  for (const auto& [id, window] : windows_) {
-    if (window.tenant == tenant && window.group == group && window.name == name) return &window;
+const KeptWindow* KeptWindows::find(const Wanted& wanted) const {
+  const KeptWindow* last = nullptr;
+  bool fits = false;
+  for (const auto& [id, window] : windows_) {  // Ids grow with every use.
+    if (window.tenant != wanted.tenant || window.group != wanted.group ||
+        window.name != wanted.name) {
+      continue;
+    }
+    const bool this_fits = window.size_bytes == wanted.size_bytes && window.gpus == wanted.gpus;
+    if (fits && !this_fits) continue;
+    last = &window;
+    fits = this_fits;
   }
-  return nullptr;
+  return last;
 }
 
 const KeptWindow* KeptWindows::find(WindowId id) const {

@@ -37,8 +37,17 @@ class KeptWindows {
   /// The window must be there.
   KeptWindow take(WindowId id);
 
-  /// Null: there is none. At most one has these names.
-  const KeptWindow* find(TenantId tenant, const std::string& group, const std::string& name) const;
+  struct Wanted {
+    TenantId tenant{};
+    std::string group;
+    std::string name;
+    uint64_t size_bytes = 0;
+    std::vector<int> gpus;
+  };
+  /// Of those of the tenant that have the names, the one that was used last; one of that size on
+  /// those GPUs goes before others. Null: there is none. There are several where a configuration
+  /// has made two tenants one, or two groups of one name ended one after the other.
+  const KeptWindow* find(const Wanted& wanted) const;
   const KeptWindow* find(WindowId id) const;
   const std::map<WindowId, KeptWindow>& all() const { return windows_; }
 

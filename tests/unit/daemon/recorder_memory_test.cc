@@ -237,42 +237,49 @@ TEST_F(RecorderMemoryTest, AttachmentsThatHaveLostTheirMemory) {
   EXPECT_EQ(node.start().code(), absl::StatusCode::kInternal);
 }
 
-// Goal    a kept window that has lost a part of its memory ends, and that is said; two tenants'
-//         windows of one name are one's, when a configuration makes them one: the later stays.
-TEST_F(RecorderMemoryTest, KeptWindowsThatCannotStay) {
-  SlabId first{};
-  {
-    const auto node = start();
-    for (const uint32_t uid : {1000u, 1001u}) {
-      std::vector<SessionId> members;
-      for (int64_t pid = 1; pid <= 2; ++pid) {
-        members.push_back(
-            node->broker.open_session({uid, uid, pid + uid, false}, Node::memfd("p"))->session);
-      }
-      const GroupId group = form(*node, members);
-      window(*node, members, group, "w", Placement::kHeap, 5000, Milliseconds(1000));
-      for (const SessionId id : members) node->broker.process_exited(id);
+// A tenant that takes the users 1000 and 1001.
+BrokerOptions one_team() {
+  Tenant team;
+  team.name = "team";
+  team.uids = {1000, 1001};
+  BrokerOptions options = Fixture::small_options();
+  options.tenants = Tenants({team}, {});
+  return options;
+}
+
+// Of two users, each with a window "w" of a group "g" that nobody uses any more.
+class KeptByTwoTest : public RecorderMemoryTest {
+ protected:
+  std::vector<SessionId> attach_two(Node& node, uint32_t uid) {
+    std::vector<SessionId> members;
+    for (int64_t pid = 1; pid <= 2; ++pid) {
+      members.push_back(
+          node.broker.open_session({uid, uid, pid + uid, false}, Node::memfd("p"))->session);
     }
+    return members;
+  }
+  WindowResult use(Node& node, uint32_t uid, uint64_t size_bytes) {
+    const std::vector<SessionId> members = attach_two(node, uid);
+    const GroupId group = form(node, members);
+    const WindowResult made =
+        window(node, members, group, "w", Placement::kHeap, size_bytes, Milliseconds(1000));
+    for (const SessionId id : members) node.broker.process_exited(id);
+    return made;
+  }
+  void SetUp() override {
+    const auto node = start();
+    use(*node, 1000, 5000);
+    use(*node, 1001, 6000);
     node->round();
     ASSERT_EQ(node->broker.kept_windows().all().size(), 2u);
     first = node->broker.kept_windows().all().begin()->second.slabs[1];
   }
-  const auto records = store.records;
-  std::map<std::string, UniqueFd> copies = *vault.take_over();
-  {
-    Tenant team;
-    team.name = "team";
-    team.uids = {1000, 1001};
-    BrokerOptions options = Fixture::small_options();
-    options.tenants = Tenants({team}, {});
-    const auto node = start(options);
-    ASSERT_EQ(node->broker.kept_windows().all().size(), 1u);
-    EXPECT_EQ(node->broker.kept_windows().all().begin()->second.owner.uid, 1001u);
-    EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
-    EXPECT_EQ(vault.fds.size(), 2u);
-  }
-  store.records = records;
-  vault.fds = std::move(copies);
+
+  SlabId first{};  // Of the first user's.
+};
+
+// Goal    a kept window that has lost a part of its memory ends, and that is said.
+TEST_F(KeptByTwoTest, WithoutItsMemory) {
   vault.fds.erase(vault_name(first));
   const auto node = start();
   EXPECT_EQ(node->losses.size(), 2u);  // The slab, and the window.
@@ -280,6 +287,44 @@ TEST_F(RecorderMemoryTest, KeptWindowsThatCannotStay) {
   EXPECT_EQ(store.count(RecordKind::kKeptWindow), 1u);
   EXPECT_EQ(store.count(RecordKind::kSlab), 2u);
   EXPECT_EQ(vault.fds.size(), 2u);
+}
+
+// Goal    a configuration that makes two tenants one loses nothing that they kept under one name:
+//         the window that fits is found, and of those that do the one that was used last; one that
+//         is not found stays, over another restart, too.
+TEST_F(KeptByTwoTest, WhoseUsersAreOneTenantNow) {
+  for (int restart = 0; restart < 2; ++restart) {
+    const auto node = start(one_team());
+    ASSERT_EQ(node->broker.kept_windows().all().size(), 2u);
+    EXPECT_EQ(store.count(RecordKind::kSlab), 4u);
+    EXPECT_EQ(vault.fds.size(), 4u);
+  }
+  const auto node = start(one_team());
+  for (const uint64_t size : {5000u, 6000u, 5000u}) {
+    EXPECT_TRUE(use(*node, 1000, size).found) << size;
+    EXPECT_EQ(node->broker.kept_windows().all().size(), 2u);
+  }
+  const std::vector<SessionId> members = attach_two(*node, 1000);
+  const GroupId group = form(*node, members);
+  absl::Status status;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    WindowRequest request;
+    request.group = group;
+    request.rank = rank;
+    request.name = "w";
+    request.size_bytes = 7000;
+    request.keep = Milliseconds(1000);
+    node->broker.create_window(
+        *node->broker.session(members[rank]), request,
+        [&](absl::StatusOr<WindowResult> result) { status = result.status(); });
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_NE(std::string(status.message()).find("is kept with 5000 bytes"), std::string::npos)
+      << status;
+  for (const SessionId id : members) node->broker.process_exited(id);
+  node->executor.advance(Milliseconds(1000));
+  EXPECT_TRUE(node->broker.kept_windows().all().empty());
+  EXPECT_EQ(node->broker.slabs().size(), 0u);
 }
 
 // Goal    leases go on as they were: their bytes, what of them is used, whom they serve, and when

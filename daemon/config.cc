@@ -73,7 +73,6 @@ absl::Status read_limits(const v1::Limits& from, Limits* to) {
     to->field = from.field();                                                         \
   }
   CCO_LIMIT(sessions, kMost)
-  CCO_LIMIT(sessions_per_tenant, kMost)
   CCO_LIMIT(groups, kMost)
   CCO_LIMIT(ranks_per_group, 1024)
   CCO_LIMIT(windows_per_group, kMost)
@@ -85,6 +84,9 @@ absl::Status read_limits(const v1::Limits& from, Limits* to) {
   CCO_LIMIT(kept_windows, kMost)
   CCO_LIMIT(grants_per_group, kMost)
   CCO_LIMIT(attachments_per_session, kMost)
+  CCO_LIMIT(tenant_share_percent, 100)
+  to->sessions_per_tenant = static_cast<uint32_t>(to->share(to->sessions));
+  CCO_LIMIT(sessions_per_tenant, kMost)
 #undef CCO_LIMIT
   to->bytes_per_gpu = from.bytes_per_gpu();
   return absl::OkStatus();
@@ -201,6 +203,7 @@ std::string print_config(const Config& config) {
   limits->set_kept_windows(config.limits.kept_windows);
   limits->set_grants_per_group(config.limits.grants_per_group);
   limits->set_attachments_per_session(config.limits.attachments_per_session);
+  limits->set_tenant_share_percent(config.limits.tenant_share_percent);
   print_tenants(config.tenants, &message);
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);

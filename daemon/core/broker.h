@@ -252,7 +252,8 @@ class Broker {
   /// Whether the driver keeps who may only read from writing.
   bool is_enforced(Access access) const;
   /// Those that are kept, and those in use that will be: what limits.kept_windows limits.
-  uint64_t kept_window_count() const;
+  /// TenantId{}: of all.
+  uint64_t kept_window_count(TenantId tenant = {}) const;
   uint32_t window_count() const;
   uint64_t slab_bytes(const Group& group, uint32_t rank) const;
   const BrokerOptions& options() const { return options_; }
@@ -339,8 +340,13 @@ class Broker {
              const absl::Status& result);
   // Limits and quotas. Called right before what they are asked for begins, so that nothing comes
   // between.
-  /// Whether that many descriptors more can outlive the daemon.
-  absl::Status check_kept(uint64_t more, bool is_operator, const std::string& what) const;
+  /// Whether the tenant may have that many more of the descriptors that can outlive the daemon.
+  absl::Status check_kept(TenantId tenant, uint64_t more, const std::string& what) const;
+  /// For an operator's session, too.
+  absl::Status check_kept_session(const Identity& who) const;
+  absl::Status check_all_kept(uint64_t more, bool is_operator, const std::string& what) const;
+  /// Those of sessions, ranks and slabs, those in the making included. TenantId{}: of all.
+  uint64_t descriptor_count(TenantId tenant) const;
   absl::Status check_another_group(TenantId tenant, const std::string& what) const;
   /// `was_kept`: it counts already as the tenant's.
   absl::Status check_another_window(const Group& group, const std::string& what,
@@ -433,6 +439,7 @@ class Broker {
   void give_up(Group& group, Window& window, uint32_t rank);
 
   absl::Status check_keep(const Group& group, const WindowRequest& request) const;
+  absl::Status check_another_kept(const Group& group, const std::string& what) const;
   void place_kept(Group& group, const std::string& key);
   void make_kept(Group& group, const std::string& key);
   void take_kept(Group& group, const std::string& key, const KeptWindow& kept);

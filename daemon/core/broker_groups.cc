@@ -129,7 +129,7 @@ void Broker::join(Session& session, JoinRequest request, Reply<JoinResult> reply
   auto forming = forming_.find(key);
   if (forming == forming_.end()) {
     absl::Status status = check_another_group(tenant, call_name(request));
-    if (status.ok()) status = check_kept(uint64_t{2} * request.size, false, call_name(request));
+    if (status.ok()) status = check_kept(tenant, uint64_t{2} * request.size, call_name(request));
     if (!status.ok()) {
       return reply(status);
     }

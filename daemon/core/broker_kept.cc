@@ -42,9 +42,11 @@ absl::Status Broker::check_keep(const Group& group, const WindowRequest& request
                  ", and the window is not of the heap: only memory of the heap can be kept");
 }
 
-uint64_t Broker::kept_window_count() const {
-  uint64_t count = kept_windows_.all().size();
+uint64_t Broker::kept_window_count(TenantId tenant) const {
+  const bool of_all = tenant == TenantId{};
+  uint64_t count = of_all ? kept_windows_.all().size() : kept_windows_.count(tenant);
   for (const auto& [id, group] : groups_) {
+    if (!of_all && group->tenant != tenant) continue;
     for (const auto& [index, set] : group->slabs) count += set.is_kept ? 1 : 0;
     for (const auto& [key, call] : group->window_calls) {
       count += call->is_doing() && call->has(0) && call->args(0).keep.count() != 0 ? 1 : 0;
@@ -53,17 +55,31 @@ uint64_t Broker::kept_window_count() const {
   return count;
 }
 
+absl::Status Broker::check_another_kept(const Group& group, const std::string& what) const {
+  const uint64_t limit = options_.limits.kept_windows, used = kept_window_count();
+  if (used >= limit) {
+    return over_limit(
+        "kept_windows", limit,
+        absl::StrCat(what, ": ", used, " windows are kept, or in use and will be (`ccoctl kept`)"));
+  }
+  const uint64_t share = options_.limits.share(limit), mine = kept_window_count(group.tenant);
+  if (mine < share) return absl::OkStatus();
+  return over_quota({what,
+                     tenants().name(group.tenant),
+                     "limits.tenant_share_percent of limits.kept_windows",
+                     share,
+                     mine,
+                     "windows that are kept, or in use and will be (`ccoctl kept`)",
+                     {}});
+}
+
 void Broker::place_kept(Group& group, const std::string& key) {
   const WindowCall& call = *group.window_calls.at(key);
-  const KeptWindow* kept = kept_windows_.find({group.tenant, group.name, call.args(0).name,
-                                              call.args(0).size_bytes, group.gpus()});
+  const KeptWindow* kept = kept_windows_.find(
+      {group.tenant, group.name, call.args(0).name, call.args(0).size_bytes, group.gpus()});
   absl::Status status = check_another_window(group, call.what(), kept != nullptr);
   if (status.ok()) status = check_another_slab(group, call.what(), kept != nullptr);
-  if (status.ok() && kept == nullptr && kept_window_count() >= options_.limits.kept_windows) {
-    status = over_limit("kept_windows", options_.limits.kept_windows,
-                        absl::StrCat(call.what(), ": ", kept_window_count(),
-                                     " windows are kept, or in use and will be (`ccoctl kept`)"));
-  }
+  if (status.ok() && kept == nullptr) status = check_another_kept(group, call.what());
   if (!status.ok()) return fail_window(group, key, status);
   if (kept != nullptr) return take_kept(group, key, *kept);
   make_kept(group, key);
@@ -188,10 +204,10 @@ void Broker::add_kept(KeptWindow window) {
   const KeptWindow* other = kept_windows_.find(
       {window.tenant, window.group, window.name, window.size_bytes, window.gpus});
   if (other != nullptr) {
-    journal_.record(Severity::kWarning, "kept_windows_alike",
-                    absl::StrCat(fields_of(window, tenants().name(window.tenant)),
-                                 " uid=", window.owner.uid, " other_window=", number(other->id),
-                                 " other_uid=", other->owner.uid));
+    journal_.record(
+        Severity::kWarning, "kept_windows_alike",
+        absl::StrCat(fields_of(window, tenants().name(window.tenant)), " uid=", window.owner.uid,
+                     " other_window=", number(other->id), " other_uid=", other->owner.uid));
   }
   for (const SlabId id : window.slabs) slabs_.set_state(id, SlabState::kKept);
   window.timer = executor_.call_at(

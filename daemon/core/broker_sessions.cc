@@ -46,7 +46,7 @@ std::string Broker::describe_missing(GroupId id, uint32_t rank) const {
 
 absl::StatusOr<Broker::Welcome> Broker::open_session(const Identity& who, UniqueFd process) {
   if (stopping_) return absl::UnavailableError("cco-memd is stopping");
-  CCO_RETURN_IF_ERROR(check_kept(1, who.is_operator, "a session"));
+  CCO_RETURN_IF_ERROR(check_kept_session(who));
   std::string token = make_secret_();
   CCO_ASSIGN_OR_RETURN(SessionId id,
                        sessions_.open(who, std::move(process), token, executor_.now()));

@@ -83,7 +83,7 @@ void Broker::shrink_if_complete(Group& group) {
   ShrinkCall& call = *group.shrink_call;
   if (call.is_doing() || call.empty() || !call.complete()) return;
   const std::vector<uint32_t> survivors = call.waiting();
-  const absl::Status status = check_kept(uint64_t{2} * survivors.size(), false, call.what());
+  const absl::Status status = check_kept(group.tenant, uint64_t{2} * survivors.size(), call.what());
   if (!status.ok()) return end_shrink(group, status);
   call.set_doing("the allocation of control regions");
   Allocation wanted;

@@ -79,17 +79,34 @@ Broker::TenantUse Broker::use_of(TenantId tenant) const {
   return use;
 }
 
-// One for each session, each rank's notice page, and each slab; those in the making included. The
-// last few are for operators, who may want to see why.
-absl::Status Broker::check_kept(uint64_t more, bool is_operator, const std::string& what) const {
+uint64_t Broker::descriptor_count(TenantId tenant) const {
+  const auto counts = [tenant](TenantId one) { return tenant == TenantId{} || one == tenant; };
+  uint64_t count = 0;
+  for (const auto& [id, session] : sessions_.all()) count += counts(session.tenant) ? 1 : 0;
+  for (const auto& [id, slab] : slabs_.all()) {
+    count += !slab.is_external && counts(slab.payer.tenant) ? 1 : 0;
+  }
+  for (const auto& [id, group] : groups_) {
+    if (!counts(group->tenant)) continue;
+    for (const auto& [index, set] : group->slabs) {
+      if (!set.is_external) continue;  // Nobody pays for those that are.
+      count += set.ids.size() - std::count(set.ids.begin(), set.ids.end(), SlabId{});
+    }
+    const bool shrinks = group->shrink_call != nullptr && group->shrink_call->is_doing();
+    count += group->size() * (1 + in_the_making(*group) + (shrinks ? 2 : 0));
+  }
+  for (const auto& [key, forming] : forming_) {
+    count += counts(forming.tenant) ? uint64_t{2} * forming.call->size() : 0;
+  }
+  return count;
+}
+
+// The last few are for operators, who may want to see why.
+absl::Status Broker::check_all_kept(uint64_t more, bool is_operator,
+                                    const std::string& what) const {
   const uint64_t limit = options_.kept_descriptors;
   if (limit == 0) return absl::OkStatus();
-  uint64_t used = sessions_.size() + slabs_.size() + (is_operator ? 0 : limit / 64);
-  for (const auto& [id, group] : groups_) {
-    const bool shrinks = group->shrink_call != nullptr && group->shrink_call->is_doing();
-    used += group->size() * (1 + in_the_making(*group) + (shrinks ? 2 : 0));
-  }
-  for (const auto& [key, forming] : forming_) used += uint64_t{2} * forming.call->size();
+  const uint64_t used = descriptor_count(TenantId{}) + (is_operator ? 0 : limit / 64);
   if (more <= limit - std::min(used, limit)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       what, " takes ", more, " more of the ", limit, " descriptors that can outlive cco-memd, and ",
@@ -98,19 +115,41 @@ absl::Status Broker::check_kept(uint64_t more, bool is_operator, const std::stri
       "(FileDescriptorStoreMax and FDSTORE of its unit; without systemd, LimitNOFILE)"));
 }
 
+absl::Status Broker::check_kept(TenantId tenant, uint64_t more, const std::string& what) const {
+  if (absl::Status all = check_all_kept(more, false, what); !all.ok()) return all;
+  if (options_.kept_descriptors == 0) return absl::OkStatus();
+  const uint64_t share = options_.limits.share(options_.kept_descriptors);
+  const uint64_t used = descriptor_count(tenant);
+  if (more <= share - std::min(used, share)) return absl::OkStatus();
+  return over_quota({absl::StrCat(what, " takes ", more, " more of the ", options_.kept_descriptors,
+                                  " descriptors that can outlive cco-memd"),
+                     tenants().name(tenant),
+                     "limits.tenant_share_percent of them",
+                     share,
+                     used,
+                     "of them for its sessions, ranks and slabs",
+                     {}});
+}
+
+absl::Status Broker::check_kept_session(const Identity& who) const {
+  if (who.is_operator) return check_all_kept(1, true, "a session");
+  return check_kept(tenants().find(who), 1, "a session");
+}
+
 absl::Status Broker::check_another_group(TenantId tenant, const std::string& what) const {
   if (groups_.size() + forming_.size() >= options_.limits.groups) {
     return over_limit(
         "groups", options_.limits.groups,
         absl::StrCat(groups_.size(), " groups run and ", forming_.size(), " are forming"));
   }
-  const uint64_t limit = tenants().terms(tenant).quotas.groups;
-  if (limit == 0) return absl::OkStatus();
+  const uint64_t own = tenants().terms(tenant).quotas.groups;
+  const uint64_t limit = own != 0 ? own : options_.limits.share(options_.limits.groups);
   const uint64_t used = use_of(tenant).groups;
   if (used < limit) return absl::OkStatus();
-  return over_quota({what, tenants().name(tenant), "its quotas.groups", limit, used,
-                     "groups that run or are forming",
-                     by_pid(groups_, tenant, [](const Group&) { return 1; })});
+  return over_quota(
+      {what, tenants().name(tenant),
+       own != 0 ? "its quotas.groups" : "limits.tenant_share_percent of limits.groups", limit, used,
+       "groups that run or are forming", by_pid(groups_, tenant, [](const Group&) { return 1; })});
 }
 
 absl::Status Broker::check_another_window(const Group& group, const std::string& what,
@@ -136,7 +175,7 @@ absl::Status Broker::check_another_slab(const Group& group, const std::string& w
   }
   const uint64_t count = group.slabs.size() + in_the_making(group);
   if (count < options_.limits.slabs_per_group) {
-    return has_memory ? absl::OkStatus() : check_kept(group.size(), false, what);
+    return has_memory ? absl::OkStatus() : check_kept(group.tenant, group.size(), what);
   }
   return over_limit("slabs_per_group", options_.limits.slabs_per_group,
                     absl::StrCat(what, " needs another slab; the group has ", count,

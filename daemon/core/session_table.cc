@@ -14,7 +14,8 @@ constexpr char kNotAttached[] =
 
 absl::StatusOr<SessionId> SessionTable::open(const Identity& who, UniqueFd process,
                                              std::string token, TimePoint now) {
-  if (sessions_.size() >= limits_.sessions) {
+  const uint64_t reserve = who.is_operator ? kSessionsForOperators : 0;
+  if (sessions_.size() >= limits_.sessions + reserve) {
     return over_limit("sessions", limits_.sessions,
                       absl::StrCat(sessions_.size(), " processes are attached"));
   }

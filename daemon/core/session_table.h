@@ -50,8 +50,9 @@ class SessionTable {
   /// Both outlive this.
   SessionTable(const Limits& limits, const Tenants& tenants) : limits_(limits), tenants_(tenants) {}
 
-  /// `token` is fresh and random. RESOURCE_EXHAUSTED: limits.sessions, or the
-  /// tenant's quota, which is limits.sessions_per_tenant unless it has one of its own.
+  /// `token` is fresh and random. RESOURCE_EXHAUSTED: limits.sessions, beyond which a few operators
+  /// may go, or the tenant's quota, which is limits.sessions_per_tenant unless it has one of its
+  /// own.
   absl::StatusOr<SessionId> open(const Identity& who, UniqueFd process, std::string token,
                                  TimePoint now);
   /// One that another table had; its process is away.

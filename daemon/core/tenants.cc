@@ -81,7 +81,8 @@ std::string describe_users(const std::map<int64_t, uint64_t>& by_pid, uint64_t u
 }
 
 absl::Status over_quota(const Excess& excess) {
-  const std::string users = describe_users(excess.by_pid, excess.used, "on their way");
+  const std::string users =
+      excess.by_pid.empty() ? "" : describe_users(excess.by_pid, excess.used, "on their way");
   return absl::ResourceExhaustedError(
       absl::StrCat(excess.what, ": tenant '", excess.tenant, "' has ", excess.used, " ", excess.of,
                    users.empty() ? "" : " (", users, users.empty() ? "" : ")", "; ", excess.quota,

@@ -72,8 +72,9 @@ struct Excess {
   std::string quota;  // As the configuration calls it.
   uint64_t limit = 0;
   uint64_t used = 0;
-  std::string of;                      // What is counted: "groups", "bytes on GPU-1".
-  std::map<int64_t, uint64_t> by_pid;  // Who uses how much; less than `used`: more is on its way.
+  std::string of;  // What is counted: "groups", "bytes on GPU-1".
+  // Who uses how much; less than `used`: more is on its way. Empty: not told.
+  std::map<int64_t, uint64_t> by_pid;
 };
 /// "pid 102 4096, pid 101 512, on their way 64": those with most first. `rest` names what of `used`
 /// is nobody's in `by_pid`.

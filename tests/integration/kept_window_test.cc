@@ -236,8 +236,7 @@ TEST_F(KeptWindowTest, CcoctlShowsAndEvicts) {
   const std::string json = ccoctl(socket_path(), {"kept", "--json"});
   EXPECT_NE(json.find("\"group_name\""), std::string::npos) << json;
   v1::ListKeptResponse listed;
-  EXPECT_TRUE(
-      RawSession(socket_path()).call(&Stub::ListKept, v1::ListKeptRequest(), &listed).ok());
+  EXPECT_TRUE(RawSession(socket_path()).call(&Stub::ListKept, v1::ListKeptRequest(), &listed).ok());
   ASSERT_EQ(listed.windows_size(), 1);
   const std::string id = absl::StrCat(listed.windows(0).window_id());
   const std::string freed = ccoctl(socket_path(), {"evict", "job", "cache", "--id", id});

@@ -22,26 +22,49 @@ class LimitsTest : public NodeTest {
   }
 };
 
-// Goal    one session too many is refused; when another ends, there is room.
-// Method  limits of three; the watch is the first.
+// Goal    one session too many of a tenant is refused; when another ends, there is room.
+// Method  a limit of three; the watch is the first.
+TEST_F(LimitsTest, SessionsOfATenant) {
+  start_with("limits { sessions_per_tenant: 3 }");
+  Client first = attach();
+  const Client second = attach();
+  EXPECT_TRUE(refused(try_attach(), CCO_RESOURCE_EXHAUSTED,
+                      {"limits.sessions_per_tenant is 3", "attached"}));
+  first = Client();
+  EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.sessions == 2; }));
+  EXPECT_TRUE(succeeded(try_attach()));
+}
+
+void be_refused(Rank& rank) {
+  Client client;
+  EXPECT_TRUE(refused(outcome(Client::create({rank.socket_path.c_str(), 0}, &client)),
+                      CCO_RESOURCE_EXHAUSTED,
+                      {"limits.sessions is 3", "3 processes are attached"}));
+}
+
+// Goal    one session too many of the node is refused, but for a few of operators.
+// Method  a limit of three; the watch is the first. Tests are run by the daemon's own user, who is
+//         an operator; as root, another user is played, too.
 TEST_F(LimitsTest, Sessions) {
-  for (const char* limit : {"sessions", "sessions_per_tenant"}) {
-    watch.reset();
-    start_with(absl::StrCat("limits { ", limit, ": 3 }"));
-    Client first = attach();
-    const Client second = attach();
-    EXPECT_TRUE(refused(try_attach(), CCO_RESOURCE_EXHAUSTED,
-                        {absl::StrCat("limits.", limit, " is 3"), "attached"}));
-    first = Client();
-    EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.sessions == 2; }));
-    EXPECT_TRUE(succeeded(try_attach()));
+  start_with("socket_mode: '0666' limits { sessions: 3 sessions_per_tenant: 100 }");
+  std::vector<Client> clients;
+  while (clients.size() < 2) clients.push_back(attach());
+  if (::geteuid() == 0) {
+    Ranks::Options user = ranks();
+    user.wrapper = {"setpriv", "--reuid=1000", "--clear-groups"};
+    run_ranks(1, be_refused, user);
   }
+  while (clients.size() < 2 + 16) clients.push_back(attach());
+  EXPECT_TRUE(refused(try_attach(), CCO_RESOURCE_EXHAUSTED, {"limits.sessions is 3", "19 pro"}));
+  clients.pop_back();
+  EXPECT_TRUE(watch->becomes([](const NodeLedger& ledger) { return ledger.sessions == 18; }));
+  EXPECT_TRUE(succeeded(try_attach()));
 }
 
 // Goal    one group too many is refused, those that form included.
 // Method  a limit of two, one of them forming.
 TEST_F(LimitsTest, Groups) {
-  start_with("limits { groups: 2 ranks_per_group: 2 }");
+  start_with("limits { groups: 2 ranks_per_group: 2 tenant_share_percent: 100 }");
   const Client client = attach();
   const std::vector<Group> one = form_group(client, "one", 1);
   Group forming, more;

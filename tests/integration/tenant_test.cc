@@ -241,7 +241,7 @@ TEST_F(TenantTest, ConfiguredTenants) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     if (words[0] == "team") team = words;
   }
-  EXPECT_EQ(team, (std::vector<std::string>{"team", "uid", "1000,1001", "0", "1/1024", "1/1", "1/-",
+  EXPECT_EQ(team, (std::vector<std::string>{"team", "uid", "1000,1001", "0", "1/512", "1/1", "1/-",
                                             "5", "MiB/-", "yes"}));
   owner.tell(0, "end");
   owner.expect_success();

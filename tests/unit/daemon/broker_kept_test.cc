@@ -284,6 +284,7 @@ class KeptLimitTest : public ::testing::Test {
     team.quotas.bytes_per_gpu = 64 * 1024 + 3 * 128 * 1024;
     BrokerOptions options = Fixture::small_options();
     options.limits.kept_windows = 2;
+    options.limits.tenant_share_percent = 100;
     options.tenants = Tenants({team}, {});
     return options;
   }

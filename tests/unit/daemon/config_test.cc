@@ -57,6 +57,33 @@ TEST(Config, MemoryPressureIsAShare) {
             std::string::npos);
 }
 
+// Goal    one tenant's share is below the node's limit, unless the configuration says otherwise.
+TEST(Config, OneTenantHasAShare) {
+  struct Case {
+    std::string limits;
+    uint32_t sessions;
+    uint64_t groups;
+  };
+  for (const Case& one :
+       {Case{"", 512, 512}, Case{"sessions: 99 groups: 1", 50, 1},
+        Case{"sessions: 99 sessions_per_tenant: 98", 98, 512},
+        Case{"tenant_share_percent: 100", 1024, 1024}, Case{"tenant_share_percent: 1", 11, 11}}) {
+    const auto config = parse_config(absl::StrCat("limits { ", one.limits, " }"), "test");
+    ASSERT_TRUE(config.ok()) << config.status();
+    for (const auto& read : {config, parse_config(print_config(*config), "printed")}) {
+      EXPECT_EQ(read->limits.sessions_per_tenant, one.sessions) << one.limits;
+      EXPECT_EQ(read->limits.share(read->limits.groups), one.groups) << one.limits;
+    }
+  }
+  for (const char* bad : {"0", "101"}) {
+    const auto status =
+        parse_config(absl::StrCat("limits { tenant_share_percent: ", bad, " }"), "test").status();
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("limits.tenant_share_percent is ", bad, "; it takes 1 to")));
+  }
+  EXPECT_EQ(Limits().sessions_per_tenant, parse_config("", "test")->limits.sessions_per_tenant);
+}
+
 // Goal    without tenants every user is one, without quotas.
 TEST(TenantsConfig, NoneIsADefault) {
   const absl::StatusOr<Config> config = parse_config("", "test");

@@ -348,6 +348,7 @@ TEST_F(RecorderTest, AnswersWait) {
 TEST_F(RecorderTest, NothingIsBegunThatCannotBeKept) {
   BrokerOptions options = Fixture::small_options();
   options.kept_descriptors = 10;
+  options.limits.tenant_share_percent = 100;
   Fixture f(options);
   std::vector<SessionId> members;
   const GroupId group = f.form(2, &members);

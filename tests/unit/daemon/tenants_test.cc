@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
 #include "tests/unit/daemon/fakes.h"
 
 namespace cco::memd {
@@ -267,6 +269,122 @@ TEST(Tenants, AdminCallsAreAudited) {
   f.journal.lines.clear();
   EXPECT_TRUE(f.broker.abort(f.session(others[0]), second, 0).ok());
   EXPECT_THAT(f.journal.lines, ElementsAre(Not(HasSubstr("audit"))));
+}
+
+// For eight of everything, of which one tenant may have half.
+BrokerOptions for_eight() {
+  BrokerOptions options = Fixture::small_options();
+  options.limits.sessions = 8;
+  options.limits.sessions_per_tenant = 4;
+  options.limits.groups = 8;
+  options.limits.kept_windows = 8;
+  options.kept_descriptors = 128;
+  return options;
+}
+
+// What one user takes of something until he is refused.
+struct Taken {
+  uint64_t count = 0;
+  absl::Status refusal;
+};
+
+class ShareTest : public ::testing::Test {
+ protected:
+  Taken take(absl::FunctionRef<absl::Status()> one) {
+    constexpr uint64_t kMost = 1000;
+    Taken taken;
+    while (taken.count < kMost && (taken.refusal = one()).ok()) ++taken.count;
+    return taken;
+  }
+  absl::Status attach(uint32_t uid) {
+    const auto made = f.broker.open_session({uid, uid, ++f.pid, uid == 0}, UniqueFd());
+    if (made.ok()) sessions[uid] = made->session;
+    return made.status();
+  }
+  absl::Status form(uint32_t uid) {
+    const auto joined = f.join(sessions.at(uid), 0, 1, absl::StrCat("g", ++names));
+    if (joined->ok()) groups[uid] = (*joined)->group;
+    return joined->status();
+  }
+  absl::Status make(uint32_t uid, Milliseconds keep) {
+    WindowRequest request = f.window(groups.at(uid), 0, kSlab, absl::StrCat("w", ++names));
+    request.keep = keep;
+    return f.create(sessions.at(uid), request)->status();
+  }
+
+  Fixture f{for_eight()};
+  std::map<uint32_t, SessionId> sessions;
+  std::map<uint32_t, GroupId> groups;
+  uint64_t names = 0;
+};
+
+// Goal    one tenant, whatever it does, leaves others some of all that there is for all, and is
+//         told which limit it has come to.
+// Method  it takes of each until it is refused; then another takes one.
+TEST_F(ShareTest, NobodyTakesTheLast) {
+  const Taken attached = take([&] { return attach(1000); });
+  EXPECT_EQ(attached.count, 4u);
+  EXPECT_THAT(text(attached.refusal), HasSubstr("limits.sessions_per_tenant is 4"));
+  ASSERT_TRUE(attach(1001).ok());
+  const Taken formed = take([&] { return form(1000); });
+  EXPECT_EQ(formed.count, 4u);
+  EXPECT_THAT(text(formed.refusal),
+              AllOf(HasSubstr("tenant 'uid-1000' has 4 groups"),
+                    HasSubstr("limits.tenant_share_percent of limits.groups is 4")));
+  ASSERT_TRUE(form(1001).ok());
+  const Taken kept = take([&] { return make(1000, Milliseconds(1000)); });
+  EXPECT_EQ(kept.count, 4u);
+  EXPECT_THAT(
+      text(kept.refusal),
+      AllOf(HasSubstr("tenant 'uid-1000' has 4 windows that are kept"), Not(HasSubstr("way")),
+            HasSubstr("limits.tenant_share_percent of limits.kept_windows is 4")));
+  EXPECT_TRUE(make(1001, Milliseconds(1000)).ok());
+}
+
+// Goal    as above, of descriptors that can outlive the daemon.
+// Method  64 for one: 4 sessions, a group's control region and page, and 58 slabs.
+TEST_F(ShareTest, NobodyTakesTheLastDescriptor) {
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(attach(1000).ok());
+  ASSERT_TRUE(form(1000).ok());
+  const Taken slabs = take([&] { return make(1000, Milliseconds(0)); });
+  EXPECT_EQ(slabs.count, 58u);
+  EXPECT_THAT(text(slabs.refusal),
+              AllOf(HasSubstr("tenant 'uid-1000' has 64 of them"), Not(HasSubstr("way")),
+                    HasSubstr("limits.tenant_share_percent of them is 64")));
+  EXPECT_EQ(f.broker.open_session({1000, 1000, 1, false}, UniqueFd()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(attach(1001).ok());
+  EXPECT_TRUE(form(1001).ok());
+  EXPECT_TRUE(make(1001, Milliseconds(0)).ok());
+}
+
+// Goal    a quota of its own goes before the share, both ways.
+TEST(Tenants, QuotasGoBeforeShares) {
+  for (const uint64_t quota : {1u, 7u}) {
+    BrokerOptions options = with_quotas({.groups = quota});
+    options.limits.groups = 8;
+    Fixture f(options);
+    const SessionId session = f.attach(1000);
+    for (uint64_t i = 0; i <= quota; ++i) {
+      EXPECT_EQ((*f.join(session, 0, 1, absl::StrCat("g", i))).ok(), i < quota) << i;
+    }
+  }
+}
+
+// Goal    when users have all sessions, operators still get in, so many of them and no more.
+TEST_F(ShareTest, OperatorsGetIn) {
+  for (const uint32_t uid : {1000u, 1001u}) {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(attach(uid).ok());
+  }
+  EXPECT_THAT(text(attach(1002)), HasSubstr("limits.sessions is 8"));
+  uint32_t count = 0;
+  absl::Status status;
+  for (uint32_t uid = 2000; status.ok() && uid < 2100; ++uid) {  // Each of a tenant of his own.
+    status = f.broker.open_session({uid, uid, uid, true}, UniqueFd()).status();
+    count += status.ok() ? 1 : 0;
+  }
+  EXPECT_EQ(count, kSessionsForOperators);
+  EXPECT_THAT(text(status), HasSubstr("limits.sessions is 8"));
 }
 
 }  // namespace

@@ -81,7 +81,10 @@ World::World(const Options& options) : options_(options), processes_(options.pro
   start();
 }
 
-World::~World() { daemon_->pool.die(); }
+World::~World() {
+  daemon_->pool.die();
+  daemon_.reset();  // Whoever waits is answered.
+}
 
 void World::start() {
   daemon_ = std::make_unique<Daemon>(*this);

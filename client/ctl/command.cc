@@ -73,10 +73,8 @@ absl::StatusOr<v1::ExplainGroupResponse> explain_group(Connection& connection,
                                                        uint64_t group_id) {
   v1::ExplainGroupRequest request;
   request.set_group_id(group_id);
-  v1::ExplainGroupResponse explained;
-  CCO_RETURN_IF_ERROR(connection.call(&v1::MemdService::Stub::ExplainGroup, request, &explained,
-                                      settings.timeout()));
-  return explained;
+  return list_all<v1::ExplainGroupRequest, v1::ExplainGroupResponse>(
+      connection, &v1::MemdService::Stub::ExplainGroup, request, settings);
 }
 
 absl::StatusOr<v1::GroupInfo> find_group(const v1::ListGroupsResponse& groups,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "client/ctl/json.h"
 #include "client/src/connection.h"
@@ -72,9 +73,9 @@ template <typename Request, typename Response>
 absl::StatusOr<Response> list_all(Connection& connection,
                                   Connection::Method<Request, Response> method, Request request,
                                   const Settings& settings) {
-  constexpr int kMaxPages = 1000;
+  constexpr int kMaxPages = 2000, kPageSize = 1000;  // All pairs of 1024 ranks, and more.
   Response all;
-  request.set_page_size(1000);
+  request.set_page_size(kPageSize);
   for (int page_count = 0; page_count < kMaxPages; ++page_count) {
     Response page;
     const absl::Status status = connection.call(method, request, &page, settings.timeout());
@@ -84,8 +85,9 @@ absl::StatusOr<Response> list_all(Connection& connection,
     all.MergeFrom(page);
     if (request.page_token().empty()) return all;
   }
-  return absl::ResourceExhaustedError(
-      "the daemon's list did not end after 1000 pages of 1000 entries; is it a cco-memd?");
+  return absl::ResourceExhaustedError(absl::StrCat("the daemon's list did not end after ",
+                                                   kMaxPages, " pages of ", kPageSize,
+                                                   " entries; is it a cco-memd?"));
 }
 
 absl::StatusOr<v1::GetNodeResponse> get_node(Connection& connection, const Settings& settings);

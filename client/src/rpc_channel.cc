@@ -9,7 +9,7 @@
 namespace cco {
 namespace {
 
-constexpr int kMaxAnswerBytes = 256 << 20;  // ExplainGroup of 1024 ranks is the largest.
+constexpr int kMaxAnswerBytes = 64 << 20;  // A list of many groups that form is the largest.
 
 }  // namespace
 

@@ -374,12 +374,14 @@ void Broker::barrier(Session& session, BarrierRequest request, Reply<BarrierResu
 absl::Status Broker::report_peers(Session& session, GroupId id, uint32_t rank,
                                   std::vector<PeerReport> peers) {
   CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
-  for (PeerReport& report : peers) {
+  for (const PeerReport& report : peers) {
     if (report.rank >= member.group->size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("report on rank ", report.rank, " of a group of ", member.group->size()));
     }
-    member.rank->peers[report.rank] = std::move(report);
+  }
+  for (PeerReport& report : peers) {
+    member.rank->peers.set(report.rank, {report.reachable, "", std::move(report.detail)});
   }
   changes_.ranks.emplace(id, rank);
   return absl::OkStatus();
@@ -388,20 +390,25 @@ absl::Status Broker::report_peers(Session& session, GroupId id, uint32_t rank,
 absl::Status Broker::report_transports(Session& session, GroupId id, uint32_t rank,
                                        std::vector<TransportReport> reports) {
   CCO_ASSIGN_OR_RETURN(Member member, find_member(session, id, rank));
+  const auto find = [](const TransportReport& report) {
+    return absl::c_find(kReportedTransports, report.transport);
+  };
   for (const TransportReport& report : reports) {
     if (report.peer >= member.group->size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("report on peer ", report.peer, " of a group of ", member.group->size()));
     }
-    static constexpr std::array kTransports{"lsa", "sdma", "tdm", "gda"};
-    if (absl::c_find(kTransports, report.transport) == kTransports.end()) {
+    if (find(report) == kReportedTransports.end()) {
       return absl::InvalidArgumentError(absl::StrCat("report on transport '", report.transport,
                                                      "': there are ",
-                                                     absl::StrJoin(kTransports, ", ")));
+                                                     absl::StrJoin(kReportedTransports, ", ")));
     }
   }
   for (TransportReport& report : reports) {
-    member.rank->transports[{report.peer, report.transport}] = std::move(report);
+    const auto index = static_cast<uint32_t>(find(report) - kReportedTransports.begin());
+    member.rank->transports.set(
+        report.peer * static_cast<uint32_t>(kReportedTransports.size()) + index,
+        {report.usable, std::move(report.provider), std::move(report.detail)});
   }
   changes_.ranks.emplace(id, rank);
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +15,7 @@
 #include "daemon/core/heap.h"
 #include "daemon/core/ids.h"
 #include "daemon/core/rendezvous.h"
+#include "daemon/core/reports.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/slab_table.h"
 #include "daemon/ports/notice_board.h"
@@ -36,6 +38,9 @@ struct PeerReport {
   std::string detail;
 };
 
+/// What a rank may report of, in the order in which it is shown.
+inline constexpr std::array kReportedTransports{"gda", "lsa", "sdma", "tdm"};
+
 struct TransportReport {
   uint32_t peer = 0;
   std::string transport;
@@ -51,8 +56,8 @@ struct Rank {
   MemberState state = MemberState::kLive;
   bool may_map = true;  // Until it has left, or its process has exited.
   std::shared_ptr<NoticePage> notice;
-  std::map<uint32_t, PeerReport> peers;
-  std::map<std::pair<uint32_t, std::string>, TransportReport> transports;  // By peer and transport.
+  Reports peers;
+  Reports transports;  // By peer * kReportedTransports.size() + index of the transport.
 };
 
 /// One slab of the group: its memory on every rank, and where it is mapped.

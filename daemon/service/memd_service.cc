@@ -19,6 +19,8 @@ constexpr char kTokenKey[] = "cco-session-bin";
 // Of one connection, beyond those that a session may have running: who has more does not read what
 // it is answered.
 constexpr uint32_t kMoreCalls = 768;
+// Of one connection, before the last answer.
+constexpr size_t kMaxUnreadBytes = 4 << 20;
 
 // FNV-1a: tells what a client does by mistake, and is the same in the next daemon.
 uint64_t fingerprint(const std::string& bytes) {
@@ -46,14 +48,32 @@ absl::StatusOr<Response> empty_or(const absl::Status& status) {
 
 }  // namespace
 
-void MemdService::Call::count_in(std::shared_ptr<uint32_t> open_calls) {
-  open_calls_ = std::move(open_calls);
-  ++*open_calls_;
+void MemdService::Call::count_in(std::shared_ptr<OpenCalls> of_connection) {
+  of_connection_ = std::move(of_connection);
+  ++of_connection_->count;
+}
+
+absl::Status MemdService::Call::check_unread() const {
+  if (of_connection_ == nullptr || of_connection_->answer_bytes <= kMaxUnreadBytes) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("answers of ", of_connection_->answer_bytes,
+                   " bytes wait to be read on this connection, and at most ", kMaxUnreadBytes,
+                   " are kept: read them, and ask again"));
+}
+
+void MemdService::Call::count_answer(size_t bytes) {
+  if (of_connection_ == nullptr) return;
+  answer_bytes_ = bytes;
+  of_connection_->answer_bytes += bytes;
 }
 
 void MemdService::Call::OnDone() {
-  executor_.post([open_calls = std::move(open_calls_)] {
-    if (open_calls != nullptr) --*open_calls;
+  executor_.post([of_connection = std::move(of_connection_), bytes = answer_bytes_] {
+    if (of_connection == nullptr) return;
+    --of_connection->count;
+    of_connection->answer_bytes -= bytes;
   });
   delete this;
 }
@@ -84,7 +104,8 @@ void MemdService::forget(std::map<int, RpcConnection>::iterator connection) {
 // The descriptor is gRPC's, which may have closed it: see Memd::hang_up_if_silent().
 void MemdService::hang_up_if_unread(int fd, const RpcConnection& connection) {
   const uint32_t limit = broker_.options().limits.calls_per_session + kMoreCalls;
-  if (*connection.open_calls > limit && inode_of(fd) == connection.inode) ::shutdown(fd, SHUT_RDWR);
+  if (connection.open_calls->count > limit && inode_of(fd) == connection.inode)
+    ::shutdown(fd, SHUT_RDWR);
 }
 
 std::map<int, MemdService::RpcConnection>::iterator MemdService::find_connection(
@@ -139,8 +160,12 @@ grpc::ServerUnaryReactor* MemdService::look(grpc::CallbackServerContext* context
   in_turn(context, reactor, [this, context, request, response, reactor, act, answers] {
     const absl::StatusOr<Session*> session = caller(*context);
     if (!session.ok()) return reactor->Finish(to_grpc(session.status()));
+    auto* const call = dynamic_cast<Call*>(reactor);  // A test's is another.
+    const absl::Status unread = call == nullptr ? absl::OkStatus() : call->check_unread();
+    if (!unread.ok()) return reactor->Finish(to_grpc(unread));
     absl::StatusOr<Response> result = act(**session, *request);
     if (result.ok()) *response = *std::move(result);
+    if (call != nullptr) call->count_answer(response->ByteSizeLong());
     if (answers == Answers::kShow) {
       return outbox_.post_view(
           [reactor, status = to_grpc(result.status())] { reactor->Finish(status); });

@@ -101,16 +101,26 @@ class MemdService : public v1::MemdService::CallbackService {
                                          v1::DetachWindowResponse*) override;
 
  protected:
+  /// Of one connection, shared with its calls. The core's thread's.
+  struct OpenCalls {
+    uint32_t count = 0;
+    size_t answer_bytes = 0;  // Of what is only shown: that is what can be long.
+  };
   /// One call, until its answer has been taken, or nobody is there to take it.
   class Call : public grpc::ServerUnaryReactor {
    public:
     explicit Call(Executor& executor) : executor_(executor) {}
     void OnDone() override;
-    void count_in(std::shared_ptr<uint32_t> open_calls);
+    void count_in(std::shared_ptr<OpenCalls> of_connection);
+    /// RESOURCE_EXHAUSTED: the connection is to read what it has been answered before it is shown
+    /// more.
+    absl::Status check_unread() const;
+    void count_answer(size_t bytes);
 
    private:
     Executor& executor_;
-    std::shared_ptr<uint32_t> open_calls_;  // Of its connection; the core's thread's.
+    std::shared_ptr<OpenCalls> of_connection_;
+    size_t answer_bytes_ = 0;
   };
   virtual grpc::ServerUnaryReactor* open_call(grpc::CallbackServerContext*) {
     return new Call(executor_);
@@ -153,7 +163,7 @@ class MemdService : public v1::MemdService::CallbackService {
     uint64_t inode = 0;
     uint64_t number = 0;  // Descriptors are reused while calls of earlier ones still wait.
     bool has_called = false;
-    std::shared_ptr<uint32_t> open_calls = std::make_shared<uint32_t>(0);  // With its calls.
+    std::shared_ptr<OpenCalls> open_calls = std::make_shared<OpenCalls>();
   };
   /// gRPC closes connections without a word, and their descriptors' numbers may serve anew.
   void forget_closed();

@@ -19,6 +19,8 @@ namespace cco::memd {
 namespace {
 
 constexpr uint32_t kDefaultPage = 100, kMaxPage = 1000;
+// Entries that name every rank of a group end a page before it is full.
+constexpr size_t kMaxPageBytes = 1 << 20;
 // gRPC refuses more than 8 KiB of metadata, which errors are, some characters as three bytes.
 constexpr size_t kMaxErrorBytes = 2048;
 
@@ -148,16 +150,6 @@ v1::GroupInfo render_forming(const Broker::Forming& forming, const Broker& broke
   return info;
 }
 
-v1::TransportReport render(const TransportReport& report) {
-  v1::TransportReport rendered;
-  rendered.set_peer(report.peer);
-  rendered.set_transport(report.transport);
-  rendered.set_usable(report.usable);
-  rendered.set_provider(report.provider);
-  rendered.set_detail(report.detail);
-  return rendered;
-}
-
 v1::TenantInfo render_tenant(TenantId id, const Broker& broker) {
   const Tenant& terms = broker.tenants().terms(id);
   v1::TenantInfo info;
@@ -211,16 +203,35 @@ std::string explain_pair(const Group& group, uint32_t rank, uint32_t peer, bool*
     return absl::StrCat("on another node: this group's nodes have ", group.lsa_size,
                         group.lsa_size == 1 ? " rank" : " ranks");
   }
-  const auto report = group.ranks[rank].peers.find(peer);
-  if (report == group.ranks[rank].peers.end()) {
+  const Reports::Finding* report = group.ranks[rank].peers.find(peer);
+  if (report == nullptr) {
     *reachable = false;
     return "not tried yet";
   }
-  *reachable = report->second.reachable;
+  *reachable = report->is_good;
   const bool same_gpu = group.ranks[rank].gpu == group.ranks[peer].gpu;
   return absl::StrCat(same_gpu ? "same GPU " : "peer GPU ",
-                      broker.slabs().gpus()[group.ranks[peer].gpu].uuid, ": ",
-                      report->second.detail);
+                      broker.slabs().gpus()[group.ranks[peer].gpu].uuid, ": ", report->detail);
+}
+
+void render_pair(const Group& group, uint32_t rank, uint32_t peer, const Broker& broker,
+                 v1::PairInfo* pair) {
+  bool reachable = false;
+  pair->set_detail(explain_pair(group, rank, peer, &reachable, broker));
+  pair->set_rank(rank);
+  pair->set_peer(peer);
+  pair->set_transport(reachable ? "lsa" : "none");
+  constexpr auto kCount = static_cast<uint32_t>(kReportedTransports.size());
+  for (uint32_t index = 0; index < kCount; ++index) {
+    const Reports::Finding* report = group.ranks[rank].transports.find(peer * kCount + index);
+    if (report == nullptr) continue;
+    v1::TransportReport* rendered = pair->add_transports();
+    rendered->set_peer(peer);
+    rendered->set_transport(kReportedTransports[index]);
+    rendered->set_usable(report->is_good);
+    rendered->set_provider(report->provider);
+    rendered->set_detail(report->detail);
+  }
 }
 
 }  // namespace
@@ -461,15 +472,18 @@ absl::StatusOr<v1::ListGroupsResponse> render_groups(const v1::ListGroupsRequest
     }
   }
   uint32_t count = 0;
+  size_t bytes = 0;
   for (auto entry = broker.groups().upper_bound(GroupId{page.after});
        entry != broker.groups().end(); ++entry) {
     if (!broker.may_see(caller, entry->second->tenant)) continue;
-    if (count++ == page.size) {
+    if (count++ == page.size || bytes >= kMaxPageBytes) {
       response.set_next_page_token(
           absl::StrCat(response.groups(response.groups_size() - 1).group_id()));
       break;
     }
-    *response.add_groups() = render_group(*entry->second, broker);
+    v1::GroupInfo* info = response.add_groups();
+    *info = render_group(*entry->second, broker);
+    bytes += info->ByteSizeLong();
   }
   return response;
 }
@@ -519,11 +533,13 @@ absl::StatusOr<v1::ListKeptResponse> render_kept(const v1::ListKeptRequest& requ
   CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
   v1::ListKeptResponse response;
   const auto& all = broker.kept_windows().all();
+  size_t bytes = 0;
   for (auto entry = all.upper_bound(WindowId{page.after}); entry != all.end(); ++entry) {
     const KeptWindow& kept = entry->second;
     if (!broker.may_see(caller, kept.tenant)) continue;
-    if (response.windows_size() == static_cast<int>(page.size)) {
-      response.set_next_page_token(absl::StrCat(response.windows(page.size - 1).window_id()));
+    if (response.windows_size() == static_cast<int>(page.size) || bytes >= kMaxPageBytes) {
+      response.set_next_page_token(
+          absl::StrCat(response.windows(response.windows_size() - 1).window_id()));
       break;
     }
     v1::KeptWindowInfo* info = response.add_windows();
@@ -536,6 +552,7 @@ absl::StatusOr<v1::ListKeptResponse> render_kept(const v1::ListKeptRequest& requ
     info->set_slab_bytes(kept.all_bytes());
     info->set_keep_ms(milliseconds(kept.keep));
     info->set_expires_in_ms(milliseconds(std::max(kept.expires - broker.now(), {})));
+    bytes += info->ByteSizeLong();
   }
   return response;
 }
@@ -566,25 +583,17 @@ absl::StatusOr<v1::ExplainGroupResponse> render_explanation(const v1::ExplainGro
     return absl::NotFoundError(absl::StrCat("no group ", request.group_id(),
                                             " that this user may see; `ccoctl groups` lists them"));
   }
+  CCO_ASSIGN_OR_RETURN(const Page page, parse_page(request.page_size(), request.page_token()));
   const Group& group = *found->second;
   v1::ExplainGroupResponse response;
-  *response.mutable_group() = render_group(group, broker);
-  for (uint32_t rank = 0; rank < group.size(); ++rank) {
-    for (uint32_t peer = 0; peer < group.size(); ++peer) {
-      bool reachable = false;
-      const std::string detail = explain_pair(group, rank, peer, &reachable, broker);
-      v1::PairInfo* pair = response.add_pairs();
-      pair->set_rank(rank);
-      pair->set_peer(peer);
-      pair->set_transport(reachable ? "lsa" : "none");
-      pair->set_detail(detail);
-      const auto& reports = group.ranks[rank].transports;
-      for (auto report = reports.lower_bound({peer, ""});
-           report != reports.end() && report->first.first == peer; ++report) {
-        *pair->add_transports() = render(report->second);
-      }
-    }
+  if (page.after == 0) *response.mutable_group() = render_group(group, broker);
+  const uint64_t count = uint64_t{group.size()} * group.size();
+  uint64_t next = page.after;  // A token is the number of the next pair.
+  for (; next < count && response.pairs_size() < static_cast<int>(page.size); ++next) {
+    render_pair(group, static_cast<uint32_t>(next / group.size()),
+                static_cast<uint32_t>(next % group.size()), broker, response.add_pairs());
   }
+  if (next < count) response.set_next_page_token(absl::StrCat(next));
   return response;
 }
 

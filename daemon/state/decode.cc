@@ -2,6 +2,7 @@
 #include <optional>
 #include <tuple>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "cco/memd/state/v1/state.pb.h"
 #include "client/base/status_macros.h"
@@ -43,6 +44,35 @@ GpuDevice device(const v1::Gpu& record) {
           .total_bytes = record.total_bytes(),
           .granularity_bytes = record.granularity_bytes(),
           .preferred_slab_bytes = record.preferred_slab_bytes()};
+}
+
+// Those about less than `end`.
+Reports decode_reports(const v1::Reports& record, uint32_t end) {
+  Reports reports;
+  const auto count = std::min(end, static_cast<uint32_t>(record.finding_of_size()));
+  for (uint32_t key = 0; key < count; ++key) {
+    const uint32_t number = record.finding_of(static_cast<int>(key));
+    if (number == 0 || number > static_cast<uint32_t>(record.findings_size())) continue;
+    const v1::Finding& finding = record.findings(static_cast<int>(number) - 1);
+    reports.set(key, {finding.is_good(), finding.provider(), finding.detail()});
+  }
+  return reports;
+}
+
+void decode_reports(const v1::Rank& record, uint32_t size, Rank& rank) {
+  constexpr auto kCount = static_cast<uint32_t>(kReportedTransports.size());
+  rank.peers = decode_reports(record.peer_reports(), size);
+  rank.transports = decode_reports(record.transport_reports(), size * kCount);
+  for (const v1::PeerReport& old : record.peers()) {
+    if (old.rank() < size) rank.peers.set(old.rank(), {old.reachable(), "", old.detail()});
+  }
+  for (const v1::TransportReport& old : record.transports()) {
+    const auto name = absl::c_find(kReportedTransports, old.transport());
+    if (old.peer() >= size || name == kReportedTransports.end()) continue;
+    rank.transports.set(
+        old.peer() * kCount + static_cast<uint32_t>(name - kReportedTransports.begin()),
+        {old.usable(), old.provider(), old.detail()});
+  }
 }
 
 // All records, parsed, by key.
@@ -299,13 +329,7 @@ class Decoder {
       lose(group, record.rank(), "the descriptor of its notice page is gone");
       CCO_ASSIGN_OR_RETURN(rank.notice, notices_.create_page(size));
     }
-    for (const v1::PeerReport& report : record.peers()) {
-      rank.peers[report.rank()] = {report.rank(), report.reachable(), report.detail()};
-    }
-    for (const v1::TransportReport& report : record.transports()) {
-      rank.transports[{report.peer(), report.transport()}] = {
-          report.peer(), report.transport(), report.usable(), report.provider(), report.detail()};
-    }
+    decode_reports(record, size, rank);
     group.ranks.push_back(std::move(rank));
     return absl::OkStatus();
   }

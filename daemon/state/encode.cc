@@ -1,3 +1,5 @@
+#include <map>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cco/memd/state/v1/state.pb.h"
@@ -42,6 +44,26 @@ v1::Window::Placement placement_of(Placement placement) {
       return v1::Window::PLACEMENT_EXTERNAL;
   }
   return v1::Window::PLACEMENT_UNSPECIFIED;
+}
+
+void fill(const Reports& from, v1::Reports* to) {
+  std::map<const Reports::Finding*, uint32_t> numbers;
+  for (uint32_t key = 0; key < from.end(); ++key) {
+    const Reports::Finding* finding = from.find(key);
+    uint32_t number = 0;
+    if (finding != nullptr) {
+      const auto [entry, is_new] =
+          numbers.emplace(finding, static_cast<uint32_t>(numbers.size()) + 1);
+      number = entry->second;
+      if (is_new) {
+        v1::Finding* added = to->add_findings();
+        added->set_is_good(finding->is_good);
+        added->set_provider(finding->provider);
+        added->set_detail(finding->detail);
+      }
+    }
+    to->add_finding_of(number);
+  }
 }
 
 void fill(uint32_t index, const SlabSet& from, v1::SlabSet* to) {
@@ -173,20 +195,8 @@ std::string encode(const Group& group, uint32_t rank, const Gpus& gpus) {
   record.set_gpu_uuid(gpus[static_cast<size_t>(member.gpu)].uuid);
   record.set_state(state_of(member.state));
   record.set_may_map(member.may_map);
-  for (const auto& [peer, from] : member.peers) {
-    v1::PeerReport* to = record.add_peers();
-    to->set_rank(from.rank);
-    to->set_reachable(from.reachable);
-    to->set_detail(from.detail);
-  }
-  for (const auto& [key, from] : member.transports) {
-    v1::TransportReport* to = record.add_transports();
-    to->set_peer(from.peer);
-    to->set_transport(from.transport);
-    to->set_usable(from.usable);
-    to->set_provider(from.provider);
-    to->set_detail(from.detail);
-  }
+  if (member.peers.end() > 0) fill(member.peers, record.mutable_peer_reports());
+  if (member.transports.end() > 0) fill(member.transports, record.mutable_transport_reports());
   return record.SerializeAsString();
 }
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -194,7 +195,8 @@ std::string h2_header(const std::string& name, const std::string& value) {
   return std::string(1, '\0') + static_cast<char>(name.size()) + name +
          static_cast<char>(value.size()) + value;
 }
-std::string h2_call(uint32_t stream, const std::string& method, const std::string& token) {
+std::string h2_call(uint32_t stream, const std::string& method, const std::string& token,
+                    const std::string& request = "") {
   const std::string headers =
       h2_header(":method", "POST") + h2_header(":scheme", "http") +
       h2_header(":path", "/cco.memd.v1.MemdService/" + method) +
@@ -202,33 +204,121 @@ std::string h2_call(uint32_t stream, const std::string& method, const std::strin
       h2_header("te", "trailers") + h2_header("cco-session-bin", absl::Base64Escape(token));
   constexpr uint8_t kData = 0, kHeaders = 1, kEndStream = 1, kEndHeaders = 4;
   return h2_frame(kHeaders, kEndHeaders, stream, headers) +
-         h2_frame(kData, kEndStream, stream, std::string(5, '\0'));
+         h2_frame(kData, kEndStream, stream,
+                  std::string(4, '\0') + static_cast<char>(request.size()) + request);
 }
 
-// Goal    a client that calls and never reads makes the daemon keep a bounded number of answers.
-// Method  HTTP/2 by hand, without any acknowledgement: calls on one connection, none of whose
-// answers
-//         is read, until the daemon hangs up.
-TEST_F(HostileTest, AnswersThatNobodyReads) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "so many calls take minutes here";
-#endif
-  UniqueFd channel;
-  const std::string secret = token(&channel);
-  const UniqueFd socket = connect_rpc();
+// Makes calls on one connection, none of whose answers is read, until the daemon hangs up: HTTP/2
+// by hand, without any acknowledgement.
+void expect_hung_up(const UniqueFd& socket, const std::string& token, const std::string& method,
+                    const std::string& request = "") {
   const std::string hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0, "");
   ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(hello.size()));
   constexpr uint32_t kMost = 200000;
   uint32_t sent = 0;
   for (; sent < kMost; ++sent) {
-    const std::string call = h2_call(2 * sent + 1, "GetNode", secret);
+    const std::string call = h2_call(2 * sent + 1, method, token, request);
     if (::send(socket.get(), call.data(), call.size(), MSG_NOSIGNAL) < 0) break;
   }
   EXPECT_GT(sent, 1000u);
   EXPECT_LT(sent, kMost);  // It was hung up on.
+}
+
+// Goal    a client that calls and never reads makes the daemon keep a bounded number of answers.
+// Method  see expect_hung_up().
+TEST_F(HostileTest, AnswersThatNobodyReads) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "so many calls take minutes here";
+#endif
+  UniqueFd channel;
+  const std::string secret = token(&channel);
+  expect_hung_up(connect_rpc(), secret, "GetNode");
   expect_served();
   expect_small();
+}
+
+// All ranks of a group as large as there may be, in one session. Its id.
+uint64_t join_alone(RawSession& session, uint32_t size) {
+  std::vector<v1::JoinGroupResponse> answers(size);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&session, size, rank, answer = &answers[rank]] {
+      v1::JoinGroupRequest request = RawSession::join_request("crowd", rank, size);
+      request.set_timeout_ms(static_cast<uint32_t>(patience().count()));
+      request.set_gpu_uuid("HOST-" + std::to_string(rank % 4));
+      const absl::Status status = session.call(&Stub::JoinGroup, request, answer);
+      EXPECT_TRUE(status.ok()) << status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers[0].group_id();
+}
+
+// As much as one rank can say, each time in other words.
+void report_all(RawSession& session, uint64_t group, uint32_t rank, uint32_t size) {
+  const auto words = [&](uint32_t peer, const char* what, size_t bytes) {
+    std::string text = std::to_string(rank) + " " + std::to_string(peer) + " " + what + " ";
+    return text.append(bytes - text.size(), 'x');
+  };
+  v1::ReportPeersRequest peers;
+  v1::ReportTransportsRequest transports;
+  peers.set_request_id(new_request_id());
+  transports.set_request_id(new_request_id());
+  peers.set_group_id(group);
+  transports.set_group_id(group);
+  peers.set_rank(rank);
+  transports.set_rank(rank);
+  for (uint32_t peer = 0; peer < size; ++peer) {
+    v1::PeerReport* on_peer = peers.add_peers();
+    on_peer->set_rank(peer);
+    on_peer->set_detail(words(peer, "lsa", 255));
+    for (const char* const transport : {"lsa", "sdma", "tdm", "gda"}) {
+      v1::TransportReport* report = transports.add_reports();
+      report->set_peer(peer);
+      report->set_transport(transport);
+      report->set_provider(words(peer, "p", 31));
+      report->set_detail(words(peer, transport, 511));
+    }
+  }
+  v1::ReportPeersResponse peers_reported;
+  v1::ReportTransportsResponse transports_reported;
+  absl::Status status = session.call(&Stub::ReportPeers, peers, &peers_reported);
+  EXPECT_TRUE(status.ok()) << status;
+  status = session.call(&Stub::ReportTransports, transports, &transports_reported);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// Goal    whatever ranks report of their peers, the daemon keeps little of it, shows it in parts,
+// and
+//         does not keep many parts for who does not read them.
+// Method  one process is all 256 ranks of a group and reports as much as it can; then it asks to be
+//         shown it, on a connection from which nothing is read.
+TEST_F(HostileTest, ReportsWithoutEnd) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "so much takes minutes here";
+#endif
+  constexpr uint32_t kRanks = 256, kPage = 1000;
+  RawSession session(daemon->socket_path());
+  const uint64_t group = join_alone(session, kRanks);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) report_all(session, group, rank, kRanks);
+  expect_served();
+  expect_small();
+  v1::ExplainGroupRequest explain;
+  explain.set_group_id(group);
+  explain.set_page_size(kPage);
+  v1::ExplainGroupResponse explained;
+  const absl::Status status = session.call(&Stub::ExplainGroup, explain, &explained);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(explained.pairs_size(), static_cast<int>(kPage));
+  EXPECT_EQ(explained.next_page_token(), std::to_string(kPage));
+  EXPECT_LT(explained.ByteSizeLong(), size_t{3} << 20);
+  UniqueFd channel;
+  const std::string secret = token(&channel);
+  expect_hung_up(connect_rpc(), secret, "ExplainGroup", explain.SerializeAsString());
+  expect_served();
+  expect_small();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) session.leave(group, rank);
 }
 
 // In a process with the number of one that has ended: sends `bytes` to the RPC socket, and looks

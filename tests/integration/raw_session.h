@@ -80,8 +80,9 @@ class RawSession {
     EXPECT_TRUE(status.ok()) << status;
     return response;
   }
-  void leave(uint64_t group_id) {
+  void leave(uint64_t group_id, uint32_t rank = 0) {
     v1::LeaveGroupRequest request;
+    request.set_rank(rank);
     request.set_request_id(new_request_id());
     request.set_group_id(group_id);
     v1::LeaveGroupResponse response;

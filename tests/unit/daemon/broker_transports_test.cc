@@ -8,6 +8,7 @@ namespace cco::memd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string text(const absl::Status& status) { return std::string(status.message()); }
@@ -88,11 +89,15 @@ TEST(BrokerTransports, LatestReportCounts) {
   EXPECT_TRUE(told({report(0, "sdma", ""), report(0, "gda", "proxy")}).ok());
   EXPECT_TRUE(told({report(0, "sdma", "host"), report(1, "sdma", "host")}).ok());
   const auto& kept = f.broker.groups().at(group)->ranks[1].transports;
-  ASSERT_EQ(kept.size(), 3u);
-  EXPECT_EQ(kept.at({0, "sdma"}).provider, "host");
-  EXPECT_TRUE(kept.at({0, "sdma"}).usable);
-  EXPECT_EQ(kept.at({0, "gda"}).detail, "proxy to 0");
-  EXPECT_TRUE(f.broker.groups().at(group)->ranks[0].transports.empty());
+  std::vector<std::string> details;
+  for (uint32_t key = 0; key < kept.end(); ++key) {
+    const Reports::Finding* found = kept.find(key);
+    details.push_back(found == nullptr ? "" : found->detail);
+    EXPECT_TRUE(found == nullptr || found->is_good);
+  }
+  EXPECT_THAT(details,  // Of each peer: gda, lsa, sdma, tdm.
+              ElementsAre("proxy to 0", "", "host to 0", "", "", "", "host to 1"));
+  EXPECT_EQ(f.broker.groups().at(group)->ranks[0].transports.end(), 0u);
 }
 
 // Goal    a report on what is not there changes nothing, its sound parts included.
@@ -115,8 +120,45 @@ TEST(BrokerTransports, BadReportsChangeNothing) {
   refuse(f.attach(), group, 0, report(1, "sdma", "host"), absl::StatusCode::kNotFound, "");
   refuse(members[0], GroupId{999}, 0, report(1, "sdma", "host"), absl::StatusCode::kNotFound, "");
   for (const Rank& rank : f.broker.groups().at(group)->ranks) {
-    EXPECT_TRUE(rank.transports.empty());
+    EXPECT_EQ(rank.transports.end(), 0u);
   }
+}
+
+std::string detail_of(const Reports& reports, uint32_t key) {
+  const Reports::Finding* finding = reports.find(key);
+  return finding == nullptr ? "none" : finding->detail;
+}
+
+// Goal    what one rank reports takes little memory, whatever it says; what it says of many in the
+//         same words is kept of all, and room that was given up is used again.
+// Method  of 1024 peers the same; then of each something else, until there is no room, twice; then
+//         the same of all again.
+TEST(Reports, TakeBoundedMemory) {
+  constexpr uint32_t kPeers = 1024;
+  const std::string same(511, 's');
+  Reports reports;
+  for (uint32_t peer = 0; peer < kPeers; ++peer) reports.set(peer, {true, "host", same});
+  EXPECT_EQ(reports.bytes(), Reports::kFindingBytes + 4 + 511);
+  for (const char letter : {'a', 'b'}) {
+    uint32_t kept_count = 0;
+    for (uint32_t peer = 0; peer < kPeers; ++peer) {
+      const std::string detail = absl::StrCat(std::string(500, letter), peer);
+      reports.set(peer, {peer % 2 == 0, "", detail});
+      ASSERT_EQ(reports.find(peer)->is_good, peer % 2 == 0);
+      ASSERT_LE(reports.bytes(), Reports::kMaxBytes);
+      if (reports.find(peer)->detail == detail) {
+        ++kept_count;
+      } else {
+        ASSERT_THAT(detail_of(reports, peer), HasSubstr("at most 32768 bytes"));
+      }
+    }
+    EXPECT_GT(kept_count, 50u);
+  }
+  for (uint32_t peer = 0; peer < kPeers; ++peer) reports.set(peer, {true, "host", same});
+  EXPECT_EQ(detail_of(reports, 0), same);
+  EXPECT_EQ(detail_of(reports, kPeers - 1), same);
+  EXPECT_EQ(detail_of(reports, kPeers), "none");
+  EXPECT_EQ(reports.bytes(), Reports::kFindingBytes + 4 + 511);
 }
 
 }  // namespace

@@ -31,7 +31,33 @@ using google::protobuf::Message;
 
 constexpr char kBootOfGolden[] = "the boot of the golden state";
 // Fields that are younger than the golden state, "Message.field"; their absence has a meaning.
-const std::set<std::string> kAddedSince = {};
+const std::set<std::string> kAddedSince = {
+    "Rank.peer_reports", "Rank.transport_reports", "Reports.findings", "Reports.finding_of",
+    "Finding.is_good",   "Finding.provider",       "Finding.detail",
+};
+
+// Reports have been written in another form since: as this build writes those of the golden state.
+void renew(v1::Rank* rank) {
+  const auto add = [](v1::Reports* to, uint32_t key, const auto& provider, const auto& detail,
+                      bool is_good) {
+    while (to->finding_of_size() < static_cast<int>(key)) to->add_finding_of(0);
+    v1::Finding* finding = to->add_findings();
+    finding->set_is_good(is_good);
+    finding->set_provider(provider);
+    finding->set_detail(detail);
+    to->add_finding_of(static_cast<uint32_t>(to->findings_size()));
+  };
+  for (const v1::PeerReport& old : rank->peers()) {
+    add(rank->mutable_peer_reports(), old.rank(), "", old.detail(), old.reachable());
+  }
+  for (const v1::TransportReport& old : rank->transports()) {
+    ASSERT_EQ(old.transport(), "sdma");  // The third of four.
+    add(rank->mutable_transport_reports(), old.peer() * 4 + 2, old.provider(), old.detail(),
+        old.usable());
+  }
+  rank->clear_peers();
+  rank->clear_transports();
+}
 
 std::string golden_path(const char* suffix) {
   return absl::StrCat(CCO_GOLDEN_DIR, "/state_v1.", suffix);
@@ -244,6 +270,7 @@ TEST_F(GoldenStateTest, IsReadAsItWasMeant) {
   for (const auto& [key, message] : meant) {
     const auto found = understood.find(key);
     ASSERT_NE(found, understood.end()) << static_cast<int>(key.first) << ' ' << key.second;
+    if (auto* rank = dynamic_cast<v1::Rank*>(message.get())) renew(rank);
     std::string difference;
     google::protobuf::util::MessageDifferencer differencer;
     differencer.ReportDifferencesToString(&difference);

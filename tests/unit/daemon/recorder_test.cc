@@ -100,8 +100,8 @@ TEST_F(RecorderTest, AnyBytesComeBack) {
   const auto node = start();
   EXPECT_EQ(node->broker.session(id)->who.cgroup, "/" + bytes);
   const Rank& rank = node->broker.groups().at(group)->ranks[0];
-  EXPECT_EQ(rank.peers.at(0).detail, bytes);
-  EXPECT_EQ(rank.transports.at({0, "lsa"}).provider, bytes);
+  EXPECT_EQ(rank.peers.find(0)->detail, bytes);
+  EXPECT_EQ(rank.transports.find(1)->provider, bytes);
   const RequestLog::Entry* answer = node->broker.session(id)->requests->find(bytes);
   ASSERT_NE(answer, nullptr);
   EXPECT_EQ(answer->outcome.status.message(), bytes);

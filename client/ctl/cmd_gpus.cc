@@ -10,12 +10,13 @@ namespace {
 // A driver call that has been running for longer than this is worth a word.
 constexpr uint64_t kStuckMs = 5000;
 
-std::string state_of(const v1::Gpu& gpu) {
+// What its driver is at, operators alone are told.
+std::string state_of(const v1::Gpu& gpu, bool is_operator) {
   std::string state = gpu.state();
   if (state == "draining") state += ", " + human_duration(gpu.drain_left_ms()) + " left";
   if (gpu.revoked_bytes() > 0) state += ", " + human_bytes(gpu.revoked_bytes()) + " let go of";
   if (gpu.busy_ms() >= kStuckMs) state += ", stuck for " + human_duration(gpu.busy_ms());
-  if (state != "serving") return state;
+  if (state != "serving" || !is_operator) return state;
   return gpu.busy_ms() > 0 ? "busy" : "idle";
 }
 
@@ -49,7 +50,7 @@ absl::StatusOr<int> run_gpus(const Settings& settings) {
                absl::StrCat(gpu.slab_count()), human_bytes(gpu.slab_bytes()),
                human_bytes(gpu.reserved_bytes()), human_bytes(gpu.quarantined_bytes()),
                human_bytes(gpu.held_bytes()), human_bytes(gpu.kept_bytes()), waiting_for(gpu),
-               state_of(gpu)});
+               state_of(gpu, node.caller_is_operator())});
   }
   print(table.text());
   return kExitOk;

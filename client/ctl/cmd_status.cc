@@ -20,6 +20,7 @@ std::string describe(const v1::GetNodeResponse& node, const std::string& socket)
     total_bytes += gpu.total_bytes();
     slab_bytes += gpu.slab_bytes();
   }
+  const char* const whose = node.caller_is_operator() ? "" : " of your tenant";
   std::string text = absl::StrFormat("cco-memd %s, pid %d, up %s, on %s\n", node.version(),
                                      node.daemon_pid(), human_duration(node.uptime_ms()), socket);
   absl::StrAppend(&text, "driver    ", node.driver(), " (", node.driver_version(), ")\n");
@@ -27,10 +28,13 @@ std::string describe(const v1::GetNodeResponse& node, const std::string& socket)
     absl::StrAppend(&text, "          CHANGED: ", node.driver_change(), "\n");
   }
   absl::StrAppend(&text, "gpus      ", node.gpus_size(), ", ", human_bytes(slab_bytes), " of ",
-                  human_bytes(total_bytes), " in slabs\n");
+                  human_bytes(total_bytes), " in slabs", whose, "\n");
   absl::StrAppend(&text, "in use    ", node.session_count(), " sessions, ", node.group_count(),
-                  " groups, ", node.window_count(), " windows\n");
-  absl::StrAppend(&text, "files     ", node.open_fds(), " of ", node.fd_limit(), " descriptors\n");
+                  " groups, ", node.window_count(), " windows", whose, "\n");
+  if (node.caller_is_operator()) {
+    absl::StrAppend(&text, "files     ", node.open_fds(), " of ", node.fd_limit(),
+                    " descriptors\n");
+  }
   absl::StrAppend(&text, "you       uid ", node.caller_uid(),
                   node.caller_is_operator() ? ", operator\n" : "\n");
   Table limits({{"LIMIT"}, {"USED", Align::kRight}, {"VALUE", Align::kRight}});

@@ -186,12 +186,13 @@ absl::StatusOr<int> SlabTable::find_gpu(const std::string& uuid) const {
                                           known.empty() ? "none" : absl::StrJoin(known, ", ")));
 }
 
-SlabTable::Usage SlabTable::usage(int gpu) const {
+SlabTable::Usage SlabTable::usage(int gpu, std::optional<TenantId> tenant) const {
   Usage usage;
-  usage.revoked_bytes = revoked_bytes_[gpu];
-  usage.bytes = ledger_.slab_bytes(gpu) - usage.revoked_bytes;
+  if (!tenant.has_value()) usage.revoked_bytes = revoked_bytes_[gpu];
+  usage.bytes =
+      (tenant.has_value() ? bytes(*tenant, gpu) : ledger_.slab_bytes(gpu)) - usage.revoked_bytes;
   for (const auto& [id, slab] : slabs_) {
-    if (slab.gpu != gpu) continue;
+    if (slab.gpu != gpu || (tenant.has_value() && slab.payer.tenant != *tenant)) continue;
     ++usage.slab_count;
     if (slab.state == SlabState::kQuarantined) usage.quarantined_bytes += slab.size_bytes;
     if (slab.state == SlabState::kHeld) usage.held_bytes += slab.size_bytes;

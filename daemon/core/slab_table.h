@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,7 +116,8 @@ class SlabTable {
     uint64_t kept_bytes = 0;
     uint64_t revoked_bytes = 0;
   };
-  Usage usage(int gpu) const;
+  /// Of all, or of one tenant, among whose bytes those that were revoked are.
+  Usage usage(int gpu, std::optional<TenantId> tenant = std::nullopt) const;
   /// What the tenant has there, including what is being allocated and what was revoked.
   uint64_t bytes(TenantId tenant, int gpu) const { return ledger_.tenant_bytes(tenant, gpu); }
   MemoryLedger& ledger() { return ledger_; }

@@ -1,8 +1,5 @@
 #include "daemon/service/translate.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -13,7 +10,6 @@
 #include "cco/memd/v1/error.pb.h"
 #include "client/base/status_macros.h"
 #include "daemon/core/error.h"
-#include "daemon/sys/descriptors.h"
 
 namespace cco::memd {
 namespace {
@@ -34,25 +30,6 @@ const char* state_name(SessionState state) {
       return "lost";
   }
   return "";
-}
-
-const char* service_name(GpuService service) {
-  switch (service) {
-    case GpuService::kServing:
-      return "serving";
-    case GpuService::kDraining:
-      return "draining";
-    case GpuService::kDrained:
-      return "drained";
-    case GpuService::kReturning:
-      return "returning";
-  }
-  return "";
-}
-
-template <typename Duration>
-uint64_t milliseconds(Duration duration) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(duration).count());
 }
 
 absl::StatusOr<Placement> parse(v1::Placement placement) {
@@ -91,13 +68,6 @@ v1::MemberState render(MemberState state) {
       return v1::MEMBER_STATE_LEFT;
   }
   return v1::MEMBER_STATE_UNSPECIFIED;
-}
-
-void add_limit(v1::GetNodeResponse* response, const char* name, uint64_t value, uint64_t used) {
-  v1::Limit* limit = response->add_limits();
-  limit->set_name(name);
-  limit->set_value(value);
-  limit->set_used(used);
 }
 
 v1::GroupInfo render_group(const Group& group, const Broker& broker) {
@@ -353,76 +323,6 @@ absl::StatusOr<Page> parse_page(uint32_t page_size, const std::string& token) {
     return absl::InvalidArgumentError("page_token is not one that an earlier answer gave");
   }
   return page;
-}
-
-v1::Gpu render_gpu(int index, const Broker& broker, const Session& caller) {
-  const GpuDevice& device = broker.slabs().gpus()[static_cast<size_t>(index)];
-  const SlabTable::Usage usage = broker.slabs().usage(index);
-  v1::Gpu gpu;
-  gpu.set_uuid(device.uuid);
-  gpu.set_pci_bus_id(device.pci_bus_id);
-  gpu.set_name(device.name);
-  gpu.set_arch(device.arch);
-  gpu.set_total_bytes(device.total_bytes);
-  gpu.set_slab_bytes(usage.bytes);
-  gpu.set_limit_bytes(broker.slabs().ledger().limit_bytes(index));
-  gpu.set_granularity_bytes(device.granularity_bytes);
-  gpu.set_slab_count(usage.slab_count);
-  gpu.set_quarantined_bytes(usage.quarantined_bytes);
-  gpu.set_held_bytes(usage.held_bytes);
-  gpu.set_reserved_bytes(broker.slabs().ledger().reserved_bytes(index));
-  gpu.set_waiting_count(broker.queue().count(index));
-  gpu.set_waiting_bytes(broker.queue().waiting_bytes(index));
-  gpu.set_kept_bytes(usage.kept_bytes);
-  gpu.set_busy_ms(milliseconds(broker.slabs().busy(index)));
-  const GpuService service = broker.service(index);
-  gpu.set_state(service_name(service));
-  gpu.set_drain_left_ms(milliseconds(broker.drain_left(index)));
-  gpu.set_revoked_bytes(usage.revoked_bytes);
-  if (service == GpuService::kServing || !caller.who.is_operator) return gpu;
-  for (const GpuUser& user : broker.users(index)) {
-    const Session& session = broker.sessions().all().at(user.session);
-    v1::GpuUser* to = gpu.add_users();
-    to->set_pid(session.who.pid);
-    to->set_uid(session.who.uid);
-    to->set_tenant(broker.tenants().name(session.tenant));
-    to->set_group_id(number(user.group));
-    to->set_group_name(broker.groups().at(user.group)->name);
-    to->set_rank_count(user.rank_count);
-    to->set_bytes(user.bytes);
-  }
-  return gpu;
-}
-
-v1::GetNodeResponse render_node(const Broker& broker, const NodeFacts& facts,
-                                const Session& caller) {
-  v1::GetNodeResponse response;
-  response.set_version(facts.version);
-  response.set_incarnation(broker.options().incarnation);
-  response.set_driver(facts.driver);
-  response.set_driver_version(facts.driver_version);
-  response.set_driver_change(facts.driver_change());
-  for (size_t i = 0; i < broker.slabs().gpus().size(); ++i) {
-    *response.add_gpus() = render_gpu(static_cast<int>(i), broker, caller);
-  }
-  const Limits& limits = broker.options().limits;
-  const uint64_t groups = broker.groups().size() + broker.forming().size();
-  add_limit(&response, "sessions", limits.sessions, broker.sessions().size());
-  add_limit(&response, "groups", limits.groups, groups);
-  add_limit(&response, "leases", limits.leases, broker.leases().all().size());
-  add_limit(&response, "kept_windows", limits.kept_windows, broker.kept_window_count());
-  response.set_daemon_pid(::getpid());
-  response.set_uptime_ms(milliseconds(broker.now() - facts.started));
-  response.set_session_count(broker.sessions().size());
-  response.set_group_count(static_cast<uint32_t>(groups));
-  response.set_window_count(broker.window_count());
-  response.set_caller_uid(caller.who.uid);
-  response.set_caller_is_operator(caller.who.is_operator);
-  response.set_open_fds(open_descriptors());
-  rlimit fd_limit{};
-  ::getrlimit(RLIMIT_NOFILE, &fd_limit);
-  response.set_fd_limit(fd_limit.rlim_cur);
-  return response;
 }
 
 absl::StatusOr<v1::ListSessionsResponse> render_sessions(const v1::ListSessionsRequest& request,

@@ -3,6 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -13,6 +15,11 @@
 namespace cco::memd {
 
 namespace v1 = ::cco::memd::v1;
+
+template <typename Duration>
+uint64_t milliseconds(Duration duration) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(duration).count());
+}
 
 /// With a message of bounded length, though it may quote a client's text of any.
 absl::Status shortened(const absl::Status& status);

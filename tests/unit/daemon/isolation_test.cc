@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "daemon/service/translate.h"
 #include "tests/unit/daemon/fakes.h"
@@ -391,6 +393,81 @@ TEST(Isolation, EveryCallIsTried) {
         << service->method(i)->name() << ": give it a line in the table above";
   }
   EXPECT_EQ(v1::GetNodeRequest::descriptor()->field_count(), 0);
+}
+
+// What calls that only show tell `id`, by their names; all that have no group to be named are asked
+// for all that they know.
+std::map<std::string, std::string> shown(Fixture& f, SessionId id, GroupId group) {
+  Session& session = f.session(id);
+  const NodeFacts facts{"0", "host", "0", f.executor.now()};
+  v1::ExplainGroupRequest explain;
+  explain.set_group_id(number(group));
+  return {{"GetNode", render_node(f.broker, facts, session).DebugString()},
+          {"ListSessions", text(render_sessions({}, f.broker, session))},
+          {"ListGroups", text(render_groups({}, f.broker, session))},
+          {"ListWindows", text(render_windows({}, f.broker, session))},
+          {"ListTenants", text(render_tenants({}, f.broker, session))},
+          {"ListLeases", text(render_leases({}, f.broker, session))},
+          {"ListKept", text(render_kept({}, f.broker, session))},
+          {"ExplainGroup", text(render_explanation(explain, f.broker, session))},
+          {"OpenWindow", text(f.broker.open_window(session, group, 0, "heap"))}};
+}
+
+// A group with a window that is in use and one that is kept, and half a group.
+GroupId act(Fixture& f, SessionId id, const std::string& name) {
+  const GroupId group = (*f.join(id, 0, 1, name))->group;
+  f.create(id, f.window(group, 0, 4096, "heap"));
+  WindowRequest keep = f.window(group, 0, 4096, "kept");
+  keep.keep = Milliseconds(100'000);
+  const WindowResult kept = **f.create(id, keep);
+  EXPECT_TRUE(f.broker.destroy_window(f.session(id), group, 0, kept.window, kept.generation).ok());
+  f.join(id, 0, 2, name + " to come");
+  return group;
+}
+
+// Goal    what a tenant is shown is the same whatever another one does.
+// Method  all calls that show something, before and after another tenant attaches, has groups,
+//         windows, a lease, memory that is held for a lost process, and calls that wait for memory.
+//         As a check of the table, an operator is shown more by each that lists.
+TEST(Isolation, OthersDoingsAreNotShown) {
+  Fixture f;
+  const SessionId caller = f.attach(2000);
+  const SessionId chief = f.attach(0);
+  const GroupId mine = act(f, caller, "mine");
+  const auto before = shown(f, caller, mine);
+  const auto all_before = shown(f, chief, mine);
+  std::vector<SessionId> others{f.attach(1000), f.attach(1000)};
+  act(f, others[0], "theirs");
+  ASSERT_TRUE(f.broker
+                  .create_lease(f.session(chief),
+                                {{"HOST-0"}, kAllocation, 3'600'000, "uid-1000", "/theirs"})
+                  .ok());
+  const GroupId pair = [&] {
+    f.join(others[0], 0, 2, "pair");
+    return (*f.join(others[1], 1, 2, "pair"))->group;
+  }();
+  f.broker.close_session(others[1]);
+  ASSERT_GT(f.broker.slabs().usage(1).quarantined_bytes, 0u) << number(pair);
+  const GroupId waits = (*f.join(others[0], 0, 1, "waits"))->group;
+  WindowRequest large = f.window(waits, 0, (64 << 20) - (1 << 20), "large");
+  large.wait_for_memory = large.timeout = Milliseconds(1000);
+  f.create(others[0], large);
+  ASSERT_EQ(f.broker.queue().count(0), 1u);
+  const auto after = shown(f, caller, mine);
+  const auto all_after = shown(f, chief, mine);
+  for (const auto& [rpc, answer] : before) {
+    EXPECT_EQ(after.at(rpc), answer) << rpc;
+    if (rpc == "ExplainGroup" || rpc == "OpenWindow") continue;  // Of one group.
+    EXPECT_NE(all_after.at(rpc), all_before.at(rpc)) << rpc << " shows an operator nothing";
+  }
+  const google::protobuf::ServiceDescriptor* service =
+      v1::GetNodeRequest::descriptor()->file()->FindServiceByName("MemdService");
+  for (int i = 0; i < service->method_count(); ++i) {
+    const std::string name = service->method(i)->name();
+    const bool is_shown = absl::StartsWith(name, "Get") || absl::StartsWith(name, "List") ||
+                          absl::StartsWith(name, "Explain") || absl::StartsWith(name, "Open");
+    EXPECT_EQ(before.count(name), is_shown ? 1u : 0u) << name << ": add it to shown()";
+  }
 }
 
 }  // namespace

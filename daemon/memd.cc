@@ -245,8 +245,8 @@ absl::Status Memd::listen() {
 
 void Memd::accept_rpc() {
   UniqueFd socket = parts_->acceptor.accept(parts_->listeners.rpc(), [this](const UniqueFd&) {
-    parts_->journal.record(Severity::kError, "client_refused",
-                           "reason=\"no file descriptor left\"");
+    parts_->journal.record_refusal(Severity::kError, "client_refused", "all",
+                                   "reason=\"no file descriptor left\"");
   });
   if (!socket) return;
   absl::StatusOr<Peer> peer = read_peer(socket, parts_->operator_gid);
@@ -256,8 +256,9 @@ void Memd::accept_rpc() {
     status = parts_->service.connected(socket.get(), peer->who);
   }
   if (!status.ok()) {
-    parts_->journal.record(Severity::kError, "client_refused",
-                           absl::StrCat("reason=\"", std::string(status.message()), "\""));
+    parts_->journal.record_refusal(Severity::kError, "client_refused",
+                                   peer.ok() ? absl::StrCat("uid=", peer->who.uid) : "unknown",
+                                   absl::StrCat("reason=\"", std::string(status.message()), "\""));
     return;
   }
   const int fd = socket.release();
@@ -271,7 +272,8 @@ void Memd::accept_rpc() {
 void Memd::hang_up_if_silent(int fd, uint64_t inode) {
   if (inode == 0 || inode_of(fd) != inode || parts_->service.has_called(fd)) return;
   ::shutdown(fd, SHUT_RDWR);
-  parts_->journal.record(Severity::kWarning, "client_refused", "reason=\"no call came\"");
+  parts_->journal.record_refusal(Severity::kWarning, "client_refused", "silent",
+                                 "reason=\"no call came\"");
 }
 
 absl::Status Memd::run(bool handle_signals) {

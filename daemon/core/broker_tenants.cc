@@ -57,10 +57,12 @@ absl::Status check_name(const std::string& what, const std::string& name) {
 
 void Broker::audit(const Session& session, const char* call, const std::string& object,
                    const absl::Status& result) {
-  journal_.record(Severity::kWarning, "audit",
-                  absl::StrCat("uid=", session.who.uid, " pid=", session.who.pid,
-                               " tenant=", tenants().name(session.tenant), " call=", call, " ",
-                               object, " result=", absl::StatusCodeToString(result.code())));
+  const std::string fields = absl::StrCat(
+      "uid=", session.who.uid, " pid=", session.who.pid, " tenant=", tenants().name(session.tenant),
+      " call=", call, " ", object, " result=", absl::StatusCodeToString(result.code()));
+  if (result.ok()) return journal_.record(Severity::kNotice, "audit", fields);
+  journal_.record_refusal(Severity::kNotice, "audit",
+                          absl::StrCat("uid=", session.who.uid, " call=", call), fields);
 }
 
 Broker::TenantUse Broker::use_of(TenantId tenant) const {

@@ -60,7 +60,8 @@ void FdServer::accept_one(const UniqueFd& listener) {
                        "cco-memd is at its limit of open file descriptors; raise LimitNOFILE, or "
                        "end some clients");
     }
-    journal_.record(Severity::kError, "client_refused", "reason=\"no file descriptor left\"");
+    journal_.record_refusal(Severity::kError, "client_refused", "all",
+                            "reason=\"no file descriptor left\"");
   });
   if (!socket) return;
   absl::StatusOr<Peer> peer = read_peer(socket, options_.operator_gid);
@@ -72,8 +73,9 @@ void FdServer::accept_one(const UniqueFd& listener) {
     status = count_.check(socket, peer->who, tenant);
   }
   if (!status.ok()) {
-    journal_.record(Severity::kWarning, "client_refused",
-                    absl::StrCat("reason=\"", std::string(status.message()), "\""));
+    journal_.record_refusal(Severity::kWarning, "client_refused",
+                            peer.ok() ? absl::StrCat("uid=", peer->who.uid) : "unknown",
+                            absl::StrCat("reason=\"", std::string(status.message()), "\""));
     (void)send_frame(socket, FdFrameType::kWelcome, status.code(), std::string(status.message()));
     return;
   }

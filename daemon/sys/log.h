@@ -1,5 +1,5 @@
 // The journal on standard error: "<6>event=group_formed group=3 ranks=4". The number is systemd's
-// priority.
+// priority. Refusals of one kind are recorded five times a minute, and then counted. Any thread.
 #pragma once
 
 #include <memory>

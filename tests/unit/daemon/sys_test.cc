@@ -23,6 +23,7 @@
 #include "daemon/sys/event_loop.h"
 #include "daemon/sys/gpu_workers.h"
 #include "daemon/sys/listener.h"
+#include "daemon/sys/log.h"
 #include "daemon/sys/memfd_notice_board.h"
 #include "daemon/sys/peer.h"
 #include "device/runtime/host_driver.h"
@@ -380,6 +381,46 @@ TEST(Descriptors, AreCounted) {
   const std::filesystem::directory_iterator listed("/proc/self/fd");
   const auto count = std::distance(begin(listed), end(listed));  // Its own included.
   EXPECT_EQ(open_descriptors(), count) << "while the list is read";
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Goal    what must be on record is, whatever the level; nobody fills the log with what he is
+//         refused, nor hides by it what others are; and how often it was is told.
+// Method  a log at each level; a thousand refusals of each of two users among what else there is,
+//         then more users than are told apart.
+TEST(Log, KeepsWhatMustBeOnRecord) {
+  for (const char* const log_level : {"debug", "info", "warning", "error"}) {
+    ::testing::internal::CaptureStderr();
+    {
+      const auto log = open_log(log_level);
+      ASSERT_TRUE(log.ok()) << log.status();
+      for (int i = 0; i < 1000; ++i) {
+        (*log)->record_refusal(Severity::kNotice, "audit", "uid=1", "uid=1 result=NOT_FOUND");
+        (*log)->record_refusal(Severity::kNotice, "audit", "uid=2", "uid=2 result=NOT_FOUND");
+        (*log)->record_refusal(Severity::kError, "client_refused", "uid=1", "reason=\"many\"");
+      }
+      (*log)->record(Severity::kNotice, "audit", "uid=0 result=OK");
+      for (int i = 0; i < 5000; ++i) {
+        (*log)->record_refusal(Severity::kNotice, "audit", absl::StrCat("uid=", 100 + i), "flood");
+      }
+    }
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(count_of(text, "<5>event=audit uid=0 result=OK\n"), 1u) << log_level;
+    for (const char* const uid : {"uid=1", "uid=2"}) {
+      const std::string of = absl::StrCat("<5>event=audit of=\"", uid, "\" more_like_these=995\n");
+      EXPECT_EQ(count_of(text, absl::StrCat("<5>event=audit ", uid, " result=NOT_FOUND\n")), 5u);
+      EXPECT_EQ(count_of(text, of), 1u) << log_level;
+    }
+    EXPECT_EQ(count_of(text, "<3>event=client_refused reason=\"many\"\n"), 5u);
+    EXPECT_EQ(count_of(text, "of=\"uid=1\" more_like_these=995"), 2u) << "for each event";
+    EXPECT_EQ(count_of(text, "of=\"others\" more_like_these="), 1u);
+    EXPECT_LT(count_of(text, "\n"), 1100u);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Goal    what vmm_api.h and hip_api.h declare is what ROCm's headers declare, in every release
-// from 5.7 on. Method  compile only: sizes, offsets, values, and every function's parameters.
+//         from 5.7 on.
+// Method  compile only: sizes, offsets, values, and every function's parameters.
 #include "device/runtime/hip_api.h"
 #include "tests/contract/abi_check.h"
 

@@ -63,7 +63,8 @@ class Execution : public ContractTest {
 };
 
 // Goal    copies move what they are told to, between host and device and on the device, and zeroing
-// zeroes. Method  odd offsets and lengths; look at the neighbours.
+//         zeroes.
+// Method  odd offsets and lengths; look at the neighbours.
 TEST_P(Execution, CopiesAreExact) {
   ASSERT_OK(write(0, base() + 3, "abcdefg"));
   auto stream = context(0).create_stream(StreamUse::kKernels);
@@ -122,9 +123,9 @@ TEST_P(Execution, HostMemoryIsReachable) {
 }
 
 // Goal    a word is stored behind what the stream did before it, in device memory and in registered
-// host memory, where the CPU sees it without asking the stream. Method  copy to host memory, then
-// write a word there and look at it until it is there: the copy must be there too. On CUDA and HIP
-// the word of device memory is read back.
+//         host memory, where the CPU sees it without asking the stream.
+// Method  copy to host memory, then write a word there and look at it until it is there: the copy
+//         must be there too. On CUDA and HIP the word of device memory is read back.
 TEST_P(Execution, WordsFollowEarlierWork) {
   constexpr size_t kPageBytes = 4096;
   constexpr uint64_t kFirst = 0x0123456789abcdef;
@@ -227,9 +228,9 @@ TEST_P(Execution, WordsArriveWhereTheyAreRefused) {
 }
 
 // Goal    a kernel gets the arguments that were passed at launch, even if they change before it
-// runs. Method  launch a store, change the argument at once, look at what was stored. The fake
-// runtime has no GPU: it must say
-//         so rather than pretend.
+//         runs.
+// Method  launch a store, change the argument at once, look at what was stored. The fake runtime
+//         has no GPU: it must say so rather than pretend.
 TEST_P(Execution, AKernelKeepsItsArguments) {
   const auto function = context(0).load(module_, "store");
   ASSERT_OK(function);

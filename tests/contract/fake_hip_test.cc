@@ -108,7 +108,8 @@ TEST_F(FakeHip, MisuseEndsTheProcess) {
 }
 
 // Goal    old runtimes' rules about fds are kept: one import needs its fd until set_access, one
-// export its first fd. Method  close too early, as 6.4 and as 7.2.
+//         export its first fd.
+// Method  close too early, as 6.4 and as 7.2.
 TEST_F(FakeHip, OldVersionsNeedTheFdsToStayOpen) {
   for (const bool is_new : {false, true}) {
     const ScopedVariable version("FAKE_HIP_VERSION", is_new ? "70253211" : "60443484");

@@ -100,8 +100,8 @@ class HipFault : public testing::TestWithParam<DriverCase> {
 };
 
 // Goal    whichever call of the runtime fails, at whichever time, everything is as before, and the
-// error says what failed. Method  for every function and every n: fail call n of a whole life,
-// driver and all; weigh.
+//         error says what failed.
+// Method  for every function and every n: fail call n of a whole life, driver and all; weigh.
 TEST_P(HipFault, NoFailedRuntimeCallLeavesAnythingBehind) {
   for (const std::string function : kFallible) {
     const uint32_t calls = calls_in_a_life(function);

@@ -44,7 +44,8 @@ TEST_F(HipDriver, NamesDevicesAsRocmDoes) {
 }
 
 // Goal    runtimes that cannot share memory are shown and refuse the heap; those of another layout
-// are refused whole. Method  let the fake claim to be 6.2, 6.1, 5.7 and 5.2.
+//         are refused whole.
+// Method  let the fake claim to be 6.2, 6.1, 5.7 and 5.2.
 TEST_F(HipDriver, SupportsRocmFrom62On) {
   {
     const ScopedVariable version("FAKE_HIP_VERSION", "60240091");
@@ -174,7 +175,8 @@ TEST_F(HipDriver, SerialisesMemoryCalls) {
 }
 
 // Goal    closing the fd before set_access() is the caller's mistake, and shows as an error and not
-// as a crash. Method  ROCm 6.4 imports late: close the fd after import, then map.
+//         as a crash.
+// Method  ROCm 6.4 imports late: close the fd after import, then map.
 TEST_F(HipDriver, TheFdMustStayOpenUntilSetAccess) {
   const ScopedVariable version("FAKE_HIP_VERSION", "60443484");
   const auto driver = open_hip_driver();

@@ -37,7 +37,7 @@ void without_handler(const std::function<void()>& touch) {
 
 // Goal    memory given out read-only cannot be written.
 // Method  map it read-only and write: the process must die of it; reading is fine. With write
-// access it lives.
+//         access it lives.
 TEST(HostDriver, ReadOnlyMemoryFaultsOnWrite) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto driver = make_driver();
@@ -86,7 +86,7 @@ TEST(HostDriver, ExportedMemoryIsSealed) {
 
 // Goal    a device's memory is exactly what it says, and is free again when it is given back.
 // Method  fill it to the last unit, fail by one, free one, fit again; another device is not touched
-// by it.
+//         by it.
 TEST(HostDriver, EnforcesItsMemoryExactly) {
   const auto driver = make_driver(4 * kUnit);
   auto most = driver->allocate(0, 3 * kUnit, MemoryKind::kData);
@@ -104,7 +104,7 @@ TEST(HostDriver, EnforcesItsMemoryExactly) {
 
 // Goal    an import of a read-only fd gives read-only memory, and says why it is not more.
 // Method  open the exported memory again for reading only, import that, ask for both kinds of
-// access.
+//         access.
 TEST(HostDriver, AReadOnlyFdGivesReadOnlyMemory) {
   const auto driver = make_driver();
   const auto memory = driver->allocate(0, kUnit, MemoryKind::kData);
@@ -175,7 +175,8 @@ TEST(HostDriver, AReadOnlyFdStaysReadOnlyForOthers) {
 }
 
 // Goal    the list of visible devices is obeyed, and a wrong one is an error that says what there
-// is. Method  orders, uuids, and every way to get it wrong.
+//         is.
+// Method  orders, uuids, and every way to get it wrong.
 TEST(HostDriver, VisibleDevicesAreObeyed) {
   const auto create = [](const char* list) {
     const ScopedVariable variable("CCO_HOST_VISIBLE_DEVICES", list);

@@ -16,9 +16,9 @@ class Lifetime : public ContractTest {
 };
 
 // Goal    memory outlives the process that created it, while it is mapped and even when only an fd
-// of it is left. Method  one peer creates and writes, is killed while a second has it mapped; that
-// one reads on and is killed; a third
-//         imports from the fd that this process kept, and reads.
+//         of it is left.
+// Method  one peer creates and writes, is killed while a second has it mapped; that one reads on
+//         and is killed; a third imports from the fd that this process kept, and reads.
 TEST_P(Lifetime, MemoryOutlivesItsOwner) {
   auto owner = start_peer();
   ASSERT_OK(owner->call(absl::StrCat("allocate 0 ", granularity())));
@@ -56,7 +56,7 @@ TEST_P(Lifetime, AMappingKeepsItsMemory) {
 
 // Goal    a GPU has one name in all processes, whatever order each of them sees the GPUs in.
 // Method  a peer with the order reversed allocates on its device 0; it is our device 1 by name; its
-// contents are there.
+//         contents are there.
 TEST_P(Lifetime, TwoVisibleOrdersNameTheSameDevice) {
   if (gpu().devices().size() < 2) GTEST_SKIP() << "this needs two devices, there is one";
   const char* variable = is_host()  ? "CCO_HOST_VISIBLE_DEVICES"

@@ -40,9 +40,9 @@ TEST_P(Memory, DevicesAreDescribed) {
 }
 
 // Goal    the flat map works: three ranks' memory, each in its slot of 4 GiB, reachable by own and
-// peer device. Method  allocate three, map them (one through export and import) at slot offsets,
-// write as one device, read as the
-//         other.
+//         peer device.
+// Method  allocate three, map them (one through export and import) at slot offsets, write as one
+//         device, read as the other.
 TEST_P(Memory, ThreeSlotsAtAStrideAreSharedByTwoDevices) {
   const uint64_t size = 2 * granularity();
   const uint64_t offset = 4 * granularity();
@@ -152,8 +152,9 @@ TEST_P(Memory, ReadOnlyIsEnforcedOrSaidNotToBe) {
 }
 
 // Goal    external memory, which another program filled and of which a part in the middle is meant,
-// needs no copy. Method  the peer allocates and writes at an odd offset; import the whole here,
-// read at that offset.
+//         needs no copy.
+// Method  the peer allocates and writes at an odd offset; import the whole here, read at that
+//         offset.
 TEST_P(Memory, ExternalMemoryKeepsItsContentsAtAnyOffset) {
   const uint64_t offset = granularity() / 2 + 24;
   const auto peer = start_peer();
@@ -215,11 +216,9 @@ TEST_P(Memory, AnAddressIsReusableAfterUnmap) {
 }
 
 // Goal    somebody's memory is found by an address inside it, as what it is, and shared by an
-// export;
-//         what is no memory of the driver is refused.
+//         export; what is no memory of the driver is refused.
 // Method  memory of the driver stands for somebody's; write where it was found and read by the
-// first
-//         address; an address on the stack, and one byte more than there is.
+//         first address; an address on the stack, and one byte more than there is.
 TEST_P(Memory, IsFoundByItsAddress) {
   if (is_cuda()) GTEST_SKIP() << "a current context, which tests/gpu/python/core.py has";
   const uint64_t size = 2 * granularity();

@@ -54,7 +54,7 @@ TEST(OpenDriver, ExplicitKindsAreObeyed) {
 
 // Goal    a library that the environment names and that does not work is an error, even for auto.
 // Method  a file that is not there; a library that is none of CUDA or HIP; one whose GPUs cannot
-// carry a heap, or that sees none.
+//         carry a heap, or that sees none.
 TEST(OpenDriver, NamedLibrariesMustWork) {
   CCO_SKIP_WITHOUT(kHip72Case);
   for (const DriverKind kind : {DriverKind::kHip, DriverKind::kAuto}) {

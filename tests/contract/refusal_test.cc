@@ -40,7 +40,8 @@ class NoMoreFds {
 };
 
 // Goal    sizes that are no multiple of the granularity are refused, with the granularity in the
-// message. Method  zero, one, one too many, and a size whose end would not fit in an address.
+//         message.
+// Method  zero, one, one too many, and a size whose end would not fit in an address.
 TEST_P(Refusal, SizesMustFitTheGranularity) {
   const std::string granularity_text = std::to_string(granularity());
   for (const uint64_t size : {uint64_t{0}, uint64_t{1}, granularity() + 1, granularity() / 2}) {
@@ -108,7 +109,8 @@ TEST_P(Refusal, MapsOnlyIntoFreeReservedSpace) {
 }
 
 // Goal    only the creator exports: on some GPUs a second-hand export fails late, so it does early
-// on all. Method  export, import, export the import.
+//         on all.
+// Method  export, import, export the import.
 TEST_P(Refusal, ImportedMemoryIsNotExported) {
   const auto memory = gpu().allocate(0, granularity(), MemoryKind::kData);
   ASSERT_OK(memory);
@@ -139,8 +141,9 @@ TEST_P(Refusal, OtherFdsAreNamedAndRefused) {
 }
 
 // Goal    memory that could shrink under its users is not taken, and the answer says how to make
-// memory that is. Method  a file on disk, a memfd that cannot be sealed; a memfd that can be is
-// taken by the host driver alone.
+//         memory that is.
+// Method  a file on disk, a memfd that cannot be sealed; a memfd that can be is taken by the host
+//         driver alone.
 TEST_P(Refusal, FilesThatCanShrinkAreRefused) {
   char path[] = "/tmp/cco-contract-XXXXXX";
   const UniqueFd file(::mkostemp(path, O_CLOEXEC));
@@ -186,8 +189,9 @@ TEST_P(Refusal, MoreMemoryThanThereIs) {
 }
 
 // Goal    a process at its limit of file descriptors is told so, not that memory is short, and
-// recovers. Method  lower RLIMIT_NOFILE to what is open; allocate and export until something fails;
-// raise it again.
+//         recovers.
+// Method  lower RLIMIT_NOFILE to what is open; allocate and export until something fails; raise it
+//         again.
 TEST_P(Refusal, LackOfFileDescriptorsIsNamed) {
   std::vector<GpuMemory> memories;
   std::vector<UniqueFd> fds;

@@ -18,8 +18,7 @@ using Groups = ::testing::Types<ThreadCoop, WarpCoop, BlockCoop>;
 TYPED_TEST_SUITE(Barrier, Groups);
 
 // Goal    what any rank stored before the barrier, all threads of all ranks see after it, round
-// after
-//         round and on several barriers at once; epochs outlive the object.
+//         after round and on several barriers at once; epochs outlive the object.
 // Method  each block stores the round at every peer, meets, checks, meets again. A new object every
 //         few rounds. Teams larger than the group (one thread) and smaller.
 TYPED_TEST(Barrier, PublishesToAllRanks) {
@@ -53,8 +52,7 @@ TYPED_TEST(Barrier, PublishesToAllRanks) {
 }
 
 // Goal    a wait that times out says so to all threads, names the lowest missing rank in the world,
-// and
-//         can be taken up again until the rank comes.
+//         and can be taken up again until the rank comes.
 // Method  of ranks 4, 5, 6 (world) only 4 comes; later 5, then 6.
 TYPED_TEST(Barrier, TimedOutWaitNamesTheMissingAndGoesOn) {
   EmulatedNode node({.ranks = 3, .lsa_first = 4});
@@ -86,7 +84,8 @@ TYPED_TEST(Barrier, TimedOutWaitNamesTheMissingAndGoesOn) {
 }
 
 // Goal    an object that ends after a time-out leaves the barrier usable: a new one finishes the
-// round. Method  time out, destroy, let the peer come, sync with a new object; then a normal round.
+//         round.
+// Method  time out, destroy, let the peer come, sync with a new object; then a normal round.
 TEST(BarrierRetry, NewObjectFinishesTheRound) {
   EmulatedNode node({.ranks = 2});
   const DeviceComm comm = node.comm(0);

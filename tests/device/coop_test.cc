@@ -30,10 +30,9 @@ using Groups = ::testing::Types<ThreadCoop, WarpCoop, BlockCoop>;
 TYPED_TEST_SUITE(Group, Groups);
 
 // Goal    any() tells every member, and only members of that group, whether one brought true; and
-// it
-//         orders memory among them.
+//         it orders memory among them.
 // Method  in round r the member of rank r % size brings true after a plain store that all then
-// read.
+//         read.
 TYPED_TEST(Group, AnyIsUniformAndOrders) {
   constexpr uint32_t kThreads = 48;
   std::vector<uint64_t> stored(kThreads);

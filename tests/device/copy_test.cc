@@ -56,8 +56,7 @@ TYPED_TEST_SUITE(CopyLoop, Ways);
 
 // Goal    both copy loops move exactly the bytes asked for, at every alignment and length.
 // Method  all alignments 0..16 of both sides, lengths 0..200 and some larger, groups of several
-// sizes
-//         whose members run in turn; canaries around the destination.
+//         sizes whose members run in turn; canaries around the destination.
 TYPED_TEST(CopyLoop, EveryAlignmentAndLength) {
   std::vector<uint64_t> lengths(201);
   std::iota(lengths.begin(), lengths.end(), 0);
@@ -95,8 +94,8 @@ const Move kMoves[] = {{0, 0, 0},   {0, 0, 1},     {3, 5, 17},      {16, 32, 409
                        {1, 0, 200}, {8, 24, 1000}, {15, 15, 30001}, {0, 16, 1 << 15}};
 
 // Goal    put and get, from raw memory and from a window, move exactly the right bytes between
-// ranks. Method  each form in a launch of its own, by the first group of a block; canaries in the
-// window.
+//         ranks.
+// Method  each form in a launch of its own, by the first group of a block; canaries in the window.
 TYPED_TEST(PutGet, EveryForm) {
   for (const bool by_table : {false, true}) {
     EmulatedNode node({.ranks = 3, .window_bytes = 1 << 18, .by_table = by_table});
@@ -141,7 +140,8 @@ TEST(PutValue, StoresOneValue) {
 }
 
 // Goal    in checked builds a wrong range, rank or descriptor stops the kernel and says which
-// number. Method  one call per mistake, in a child each.
+//         number.
+// Method  one call per mistake, in a child each.
 TEST(CopyDeathTest, WrongCallsStop) {
   EmulatedNode node({.ranks = 2, .window_bytes = 4096});
   const Window good = node.window(0);

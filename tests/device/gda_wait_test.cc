@@ -237,8 +237,8 @@ TEST_P(Waits, ConnectionsLeaveRanksOut) {
 }
 
 // Goal    an error completion becomes kFailed with the peer, for whoever waits and for whoever
-// posts
-//         later; the host reads the queue's word and the provider's status; other peers go on.
+//         posts later; the host reads the queue's word and the provider's status; other peers go
+//         on.
 // Method  the second operation fails by injection with a status of the format; for the proxy, a
 //         window that is gone.
 TEST_P(Waits, ErrorsAreReported) {

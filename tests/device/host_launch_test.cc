@@ -16,7 +16,7 @@ std::atomic<uint32_t> entered;
 
 // Goal    each thread of a launch sees its own indices, and blocks have shared memory of their own.
 // Method  every thread marks its cell; the block's leader writes into shared memory, others read
-// it.
+//         it.
 TEST(HostLaunch, GivesEveryThreadItsPlace) {
   static uint32_t cells[3][70];
   std::memset(cells, 0, sizeof cells);

@@ -24,8 +24,7 @@ CCO_KERNEL_TABLE(test_module, takes_all, takes_nothing);
 namespace {
 
 // Goal    the table names the kernels as written, knows the size of each parameter, and its
-// functions
-//         hand every argument to the kernel.
+//         functions hand every argument to the kernel.
 // Method  parameters of several sizes, and none.
 TEST(KernelTable, DescribesAndCalls) {
   ASSERT_EQ(cco_kernel_table_test_module.count, 2u);

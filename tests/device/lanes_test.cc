@@ -85,8 +85,7 @@ TEST(Lanes, ExchangesOrderMemory) {
 
 // Goal    a divergent call has those threads alone.
 // Method  only lane 3 calls while the others leave or go to a barrier; then half of a warp calls
-// while
-//         the other half waits at the block's barrier.
+//         while the other half waits at the block's barrier.
 TEST(Lanes, DivergentCallsHaveTheirCallersAlone) {
   std::atomic<uint32_t> wrong{0};
   EmulatedNode::run_on(0, 1, 40, [&](uint32_t) {
@@ -132,8 +131,7 @@ TEST(Lanes, BranchesAreApart) {
 // Goal    a thread that polls for what the callers produce does not keep them apart for ever; and
 //         threads that were released by the same word meet again.
 // Method  lane 0 polls for a word that lane 1 stores after a call of lanes 1..7; then all of 1..7
-// poll
-//         for one word that lane 0 stores, and make a call.
+//         poll for one word that lane 0 stores, and make a call.
 TEST(Lanes, PollingThreadsAreNotWaitedFor) {
   EmulatedNode node({});
   std::atomic<uint32_t> wrong{0};
@@ -162,8 +160,7 @@ TEST(Lanes, PollingThreadsAreNotWaitedFor) {
 }
 
 // Goal    matching() groups by key, each group whole and by itself; for_each_key() visits every
-// group
-//         once, one at a time.
+//         group once, one at a time.
 // Method  keys by lane modulo 3; groups exchange without the others; a plain counter shows overlap.
 TEST(Lanes, GroupsByKey) {
   std::atomic<uint32_t> wrong{0}, inside{0};

@@ -20,8 +20,7 @@ TYPED_TEST_SUITE(Signals, Groups);
 
 // Goal    a put before a signal is visible to every thread of the group that waited for the signal.
 // Method  two ranks send each other a block of plain bytes per round, by signal_add and signal_set
-// in
-//         turn, and each thread of the receiver reads all of it. The answer paces the rounds.
+//         in turn, and each thread of the receiver reads all of it. The answer paces the rounds.
 TYPED_TEST(Signals, PutThenSignalPublishes) {
   constexpr uint64_t kBytes = 512, kRounds = 20;
   EmulatedNode node({.ranks = 2});
@@ -133,7 +132,8 @@ TEST(Wait, WorksWithoutAnAbortWord) {
 }
 
 // Goal    in checked builds an index outside the communicator's signals or barriers stops the
-// kernel. Method  the first index that is not there.
+//         kernel.
+// Method  the first index that is not there.
 TEST(LsaDeathTest, WrongIndicesStop) {
   EmulatedNode node({.signal_count = 16, .barrier_count = 4});
   const DeviceComm comm = node.comm(0);

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MainJob,
 
 // Goal    after exchange() every rank holds every rank's chunk, byte for byte, and not a byte more.
 // Method  several chunk sizes, odd ones too, and two rounds each; the bytes are computed again
-// here.
+//         here.
 TEST_P(MainJob, ExchangeDeliversEveryByte) {
   const auto [ranks, threads] = GetParam();
   for (const uint64_t chunk : {0, 1, 4096, 5003}) {
@@ -107,7 +107,8 @@ TEST_P(MainJob, RoutingEqualsTheReference) {
 }
 
 // Goal    a rank that never comes ends the others' kernels at the deadline, each block naming its
-// part. Method  rank 1 of 2 does not launch.
+//         part.
+// Method  rank 1 of 2 does not launch.
 TEST(MainJobFailure, MissingRankTimesOut) {
   const RoutingLayout layout = routing_layout(4, 2);
   EmulatedNode node({.ranks = 2, .window_bytes = layout.bytes});
@@ -124,8 +125,8 @@ TEST(MainJobFailure, MissingRankTimesOut) {
 }
 
 // Goal    the problem is what its header says: 8 distinct experts per token in falling order of
-// score,
-//         every expert owned by exactly one rank in contiguous shares that differ by at most one.
+//         score, every expert owned by exactly one rank in contiguous shares that differ by at most
+//         one.
 // Method  many tokens; every team size up to beyond the number of experts.
 TEST(Routing, DefinitionHolds) {
   for (uint64_t id = 0; id < 200; ++id) {

@@ -155,8 +155,7 @@ TEST_F(KfdTest, EveryFailedCallLeavesNothing) {
 }
 
 // Goal    an engine without a free queue is passed over; when none has one it is an error that
-// names
-//         the peer; engines that are not allowed are not used.
+//         names the peer; engines that are not allowed are not used.
 // Method  one queue per engine; then masks.
 TEST_F(KfdTest, EnginesRunOut) {
   ::setenv("FAKE_HSAKMT_QUEUES", "1", 1);

@@ -77,8 +77,8 @@ void expect_decoded(uint32_t packets, const GoldenVector& vector,
 }
 
 // Goal    our packets are, byte for byte, those of independent encoders, and our decoder reads
-// them. Method  every golden vector: those that we write are encoded and decoded; all others are
-// refused
+//         them.
+// Method  every golden vector: those that we write are encoded and decoded; all others are refused
 //         by the decoder, by a message.
 TEST(SdmaPackets, AgreeWithGoldenVectors) {
   uint32_t written = 0, refused = 0;

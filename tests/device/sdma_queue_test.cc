@@ -231,9 +231,8 @@ TEST(SdmaQueue, KeepsItsPromisesOnDawdlingEngines) {
   }
 }
 
-// Goal    when nothing is consumed, put times out once the ring is full, quiet at once;
-//         they name the peer; what did not fit has left no trace, and the ring of another peer
-//         works.
+// Goal    when nothing is consumed, put times out once the ring is full, quiet at once; they name
+//         the peer; what did not fit has left no trace, and the ring of another peer works.
 // Method  an engine that hears no doorbell.
 TEST(SdmaQueue, TimesOutWhenNothingIsConsumed) {
   Queues queues({.ring_bytes = kSmallestSdmaRing});
@@ -279,9 +278,8 @@ TEST(SdmaQueue, TimesOutWhenNothingIsConsumed) {
 }
 
 // Goal    once an engine has stopped, quiet() says kFailed, and so does a put that finds no room,
-// at
-//         once, to every group, with the peer; the ring of another peer works; the host finds where
-//         and why.
+//         at once, to every group, with the peer; the ring of another peer works; the host finds
+//         where and why.
 // Method  an engine that has stopped at an unknown window; deadlines that a broken test alone sees.
 TEST(SdmaQueue, FailsWhenTheEngineHasStopped) {
   Queues queues({.ring_bytes = kSmallestSdmaRing, .largest_copy = 32});
@@ -334,10 +332,8 @@ TEST(SdmaQueue, AFullRingTimesOutForTheWholeGroup) {
 }
 
 // Goal    a lost peer ends a put that waits for room, and a quiet(), within 50 ms, and both name
-// the
-//         rank.
-// Method  a deaf consumer and endless deadlines; the quickest of five counts, for the machine
-// may
+//         the rank.
+// Method  a deaf consumer and endless deadlines; the quickest of five counts, for the machine may
 //         be busy with other things.
 TEST(SdmaQueue, LostPeersEndPutAndQuiet) {
   using Clock = std::chrono::steady_clock;

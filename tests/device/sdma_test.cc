@@ -119,8 +119,7 @@ void move_pieces(EmulatedTransports& transports, uint32_t rank, uint32_t peer, C
 }
 
 // Goal    put and get move exactly the bytes asked for, of any length and alignment, by each kind
-// of
-//         group, to a peer and to the rank itself; the local signal and quiet() each say when.
+//         of group, to a peer and to the rank itself; the local signal and quiet() each say when.
 // Method  one rank at work; every length both ways; a guard byte on each side.
 TEST_P(SdmaTest, MovesAnyLengthByAnyGroup) {
   EmulatedTransports transports(options_of(GetParam()));
@@ -400,8 +399,7 @@ void refuse_all(const Actor& self, C coop) {
 }
 
 // Goal    a wrong argument is refused, named, and posts nothing: peer, queue, range, dead window,
-// no
-//         SDMA at all, or an unknown kind of it.
+//         no SDMA at all, or an unknown kind of it.
 // Method  each, for every group; then no signal has risen, no byte has moved, and the same group
 //         still can put.
 TEST_P(SdmaTest, WrongArgumentsAreRefused) {
@@ -441,8 +439,7 @@ TEST_P(SdmaTest, WrongArgumentsAreRefused) {
 }
 
 // Goal    a wait for a signal that nobody raises ends at its deadline, for the whole group, and
-// names
-//         the sender; what has been risen counts even then.
+//         names the sender; what has been risen counts even then.
 // Method  each group, with no time at all.
 TEST_P(SdmaTest, WaitsNameTheSender) {
   EmulatedTransports transports(options_of(GetParam()));

@@ -62,8 +62,7 @@ uint64_t field(const Group& group, uint32_t first, uint32_t count) {
 }
 
 // Goal    a tile becomes a tensor that ends where the tile ends, in 4-byte elements; one row has
-// one
-//         dimension; the largest sizes fit their fields.
+//         one dimension; the largest sizes fit their fields.
 // Method  read the fields back at their places in the documented table.
 TEST(TdmDescriptor, SaysWhatTheTileSays) {
   for (const TdmTile& tile : {TdmTile{1, 16, 0}, TdmTile{1, kTdmMaxRowBytes, 0}, TdmTile{2, 32, 48},

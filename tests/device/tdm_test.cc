@@ -65,8 +65,7 @@ using EveryRing =
 TYPED_TEST_SUITE(Rings, EveryRing);
 
 // Goal    put and get move exactly the bytes asked for at every length, through every depth of
-// ring,
-//         whether or not source and destination are aligned alike.
+//         ring, whether or not source and destination are aligned alike.
 // Method  lengths 0..200 and some that go round the ring several times, odd offsets, one object for
 //         all of them; canaries around the destination.
 TYPED_TEST(Rings, EveryLength) {
@@ -274,8 +273,7 @@ TYPED_TEST(Movers, WaitsForTheOldest) {
 }
 
 // Goal    the host's mover shows what a kernel forgets: a load that was not waited for, shared
-// memory
-//         overwritten too early, stores that were not finished.
+//         memory overwritten too early, stores that were not finished.
 // Method  forget each once.
 TEST(LateMover, ShowsWhatIsForgotten) {
   EmulatedNode node({.ranks = 2, .window_bytes = 4096});

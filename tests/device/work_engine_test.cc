@@ -69,8 +69,7 @@ EmulatedTransports::Options proxy_options(uint32_t ranks) {
 // Goal    contexts of one rank that raise the same signal of a peer lose no increment, whatever the
 //         order in which they are served.
 // Method  both ranks, 8 contexts, each with several threads, raise signal 3 of the other by turns
-// of
-//         1 and 2, with bytes before it; the slot must hold the sum.
+//         of 1 and 2, with bytes before it; the slot must hold the sum.
 TEST(Proxy, ContextsShareSignals) {
   constexpr uint32_t kContexts = 8, kThreads = 16, kRounds = 20;
   EmulatedTransports::Options options = proxy_options(2);

@@ -112,9 +112,9 @@ TEST_F(Ring, KeepsEveryField) {
 }
 
 // Goal    a producer that remembers where it was posts in its turn, whatever others have done
-// since. Method  two producers, each with a guess of its own, in turn and in any order, over a full
-// lap; one
-//         knows of completions; guesses that are far behind and far ahead.
+//         since.
+// Method  two producers, each with a guess of its own, in turn and in any order, over a full lap;
+//         one knows of completions; guesses that are far behind and far ahead.
 TEST_F(Ring, GuessesAreOnlyGuesses) {
   make(4);
   const Deadline until = deadline(kLongNs);

@@ -1,10 +1,8 @@
 // Goal    no sequence of frames gives a descriptor to a session that it was not issued to, or
-// twice,
-//         or after its rank has left; what was issued is given; none is kept.
+//         twice, or after its rank has left; what was issued is given; none is kept.
 // Method  the real fd server on a socket, four connections of this process. The input says what
-// they
-//         do: hellos with and without tokens, tickets of any session, true and made up, offers with
-//         and without a descriptor, noise, ends; and when ranks get tickets and leave. Which
+//         they do: hellos with and without tokens, tickets of any session, true and made up, offers
+//         with and without a descriptor, noise, ends; and when ranks get tickets and leave. Which
 //         descriptor comes for which ticket is known by its inode.
 #include <poll.h>
 #include <stdlib.h>

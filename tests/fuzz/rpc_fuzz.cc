@@ -3,8 +3,8 @@
 //         answer, or keep anything once all have gone; a daemon that goes on after it agrees.
 // Method  the input is read as what four processes of three users do, the real handlers, broker and
 //         recorder answering: calls of every method, their fields chosen by name from what fits and
-//         what does not; connections, processes and daemons that end; GPUs that fail. Everything
-//         is checked after each step.
+//         what does not; connections, processes and daemons that end; GPUs that fail. Everything is
+//         checked after each step.
 #include <grpcpp/test/default_reactor_test_peer.h>
 #include <sys/mman.h>
 

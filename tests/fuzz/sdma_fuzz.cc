@@ -1,6 +1,5 @@
 // Goal    no bytes in a ring, and no indices, make the software copy engine touch memory that it
-// may
-//         not, loop for ever, or crash; a queue that stops says why.
+//         may not, loop for ever, or crash; a queue that stops says why.
 // Method  the input is packet form, schedule, doorbell (in units) and ring; packets may name one
 //         window, and the memory behind it refuses everything else.
 #include <algorithm>

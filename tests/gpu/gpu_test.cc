@@ -71,8 +71,8 @@ absl::Status copy_cells(Rank& rank, const Window& window, LaunchShape launch_sha
 }
 
 // Goal    put and get move exactly the bytes asked for, at every alignment and length, by every
-// kind of group. Method  5120 cells between two ranks; whole windows are compared, so a byte too
-// many is seen.
+//         kind of group.
+// Method  5120 cells between two ranks; whole windows are compared, so a byte too many is seen.
 TEST(Gpu, PutAndGetAtEveryAlignment) {
   Node node;
   node.run(2, [&](Rank& rank) -> absl::Status {
@@ -115,7 +115,7 @@ class PerThread {
 };
 
 // Goal    a wait that nobody answers ends at its deadline, and a barrier names the lowest missing
-// rank.
+//         rank.
 TEST(Gpu, WaitsEndAtTheirDeadline) {
   Node node;
   node.run(2, [&](Rank& rank) -> absl::Status {
@@ -143,8 +143,8 @@ TEST(Gpu, WaitsEndAtTheirDeadline) {
 }
 
 // Goal    a running kernel's wait ends when the group is aborted, long before its deadline, and
-// says in whose name. Method  rank 0's kernel waits for a minute at most; rank 1 aborts once it
-// runs.
+//         says in whose name.
+// Method  rank 0's kernel waits for a minute at most; rank 1 aborts once it runs.
 TEST(Gpu, AbortEndsRunningWaits) {
   Node node;
   node.run(2, [&](Rank& rank) -> absl::Status {
@@ -169,8 +169,8 @@ TEST(Gpu, AbortEndsRunningWaits) {
 }
 
 // Goal    kernels written for MORI CCO move the right bytes, with communicator and window by device
-// pointer and by value. Method  three ranks; chunks by address arithmetic, then stores, a barrier
-// session and a sum.
+//         pointer and by value.
+// Method  three ranks; chunks by address arithmetic, then stores, a barrier session and a sum.
 TEST(Gpu, MoriKernels) {
   constexpr size_t kChunk = 777;
   constexpr int kCount = 50;
@@ -215,8 +215,9 @@ TEST(Gpu, MoriKernels) {
 }
 
 // Goal    many windows in one slab are told apart by a peer that reads them through its own
-// mapping. Method  64 windows filled by their owner with patterns of their own, read by the other
-// rank's copies.
+//         mapping.
+// Method  64 windows filled by their owner with patterns of their own, read by the other rank's
+//         copies.
 TEST(Gpu, WindowsInOneSlabKeepTheirBytes) {
   Node node;
   node.run(2, [&](Rank& rank) -> absl::Status {

@@ -136,9 +136,9 @@ void hold_memory(Rank& rank) {
 }
 
 // Goal    after the deadline of a drain neither daemon nor keeper has a descriptor of a slab on
-// that
-//         GPU open, whatever processes still map; they have been told why, their memory stays, and
-//         what they may still map is shown. Memory of other GPUs is kept. undrain brings it back.
+//         that GPU open, whatever processes still map; they have been told why, their memory stays,
+//         and what they may still map is shown. Memory of other GPUs is kept. undrain brings it
+//         back.
 // Method  two processes on two GPUs; the slabs' inodes are known from descriptors that a third
 //         session asked for as a member of a group of its own.
 TEST_F(DrainTest, NothingIsHeld) {

@@ -12,8 +12,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Goal    an upgrade of the library is in the log without anybody asking, and ccoctl says what
-// runs,
-//         what is on disk, and what to do; a daemon that starts afterwards has nothing to say.
+//         runs, what is on disk, and what to do; a daemon that starts afterwards has nothing to
+//         say.
 // Method  a copy of the stand-in for AMD's runtime, replaced as packages do it: by a new file and a
 //         rename.
 TEST(DriverChangeTest, IsNoticed) {

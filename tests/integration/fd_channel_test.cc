@@ -141,7 +141,7 @@ TEST_F(FdChannelTest, OutOfOrder) {
 }
 
 // Goal    a session that ends in order has ended when the daemon says so, and its connection with
-// it.
+//         it.
 TEST_F(FdChannelTest, EndInOrder) {
   Channel channel(daemon->socket_path());
   channel.hello();

@@ -48,8 +48,8 @@ TEST_F(GroupTest, RankTwice) {
 }
 
 // Goal    ranks agree to go on, or all hear from the one that can not, in the same order as
-// barriers. Method  three ranks; no problem, a problem of one longer than what counts, and a
-// barrier.
+//         barriers.
+// Method  three ranks; no problem, a problem of one longer than what counts, and a barrier.
 TEST_F(GroupTest, Agree) {
   const Client client = attach();
   const std::vector<Group> groups = form_group(client, "job", 3);

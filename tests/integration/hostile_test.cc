@@ -103,7 +103,7 @@ TEST_F(HostileTest, HalfOpenConnections) {
 
 // Goal    a tenant whose sessions are limited cannot take all connections, either.
 // Method  four sessions for each tenant, and silent connections until one is refused; then one
-// less.
+//         less.
 TEST_F(HostileTest, ConnectionsOfOneTenant) {
   restart_with("limits { sessions_per_tenant: 4 }");
   std::vector<UniqueFd> silent;
@@ -290,8 +290,7 @@ void report_all(RawSession& session, uint64_t group, uint32_t rank, uint32_t siz
 }
 
 // Goal    whatever ranks report of their peers, the daemon keeps little of it, shows it in parts,
-// and
-//         does not keep many parts for who does not read them.
+//         and does not keep many parts for who does not read them.
 // Method  one process is all 256 ranks of a group and reports as much as it can; then it asks to be
 //         shown it, on a connection from which nothing is read.
 TEST_F(HostileTest, ReportsWithoutEnd) {

@@ -82,8 +82,7 @@ void work(Rank& rank) {
 }
 
 // Goal    a worker dies, its group ends, and the next group of that name finds what it had, on
-// every
-//         rank, byte by byte; also if the daemon was killed in between.
+//         every rank, byte by byte; also if the daemon was killed in between.
 TEST_F(KeptWindowTest, WorkersFindTheirContents) {
   for (const bool kills_daemon : {false, true}) {
     Ranks first(3, work, ranks("fill"));

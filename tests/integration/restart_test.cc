@@ -255,8 +255,7 @@ TEST_F(RestartTest, LeasesGoOn) {
 }
 
 // Goal    who waits for memory when the daemon is killed waits on with the next, who holds it is
-// told
-//         by the next as by the last, and memory comes as ever.
+//         told by the next as by the last, and memory comes as ever.
 TEST_F(RestartTest, WaitsForMemoryGoOn) {
   const Client client = attach(20000);
   std::vector<Group> holder = form_group(client, "holder", 1);

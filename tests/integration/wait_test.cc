@@ -389,8 +389,8 @@ class WaitTest : public NodeTest, public ::testing::WithParamInterface<const cha
   void SetUp() override { start(); }
 };
 
-// Goal    every wait of every transport ends when a rank is lost, names it, and does so within
-//         50 ms, though its deadline is never.
+// Goal    every wait of every transport ends when a rank is lost, names it, and does so within 50
+//         ms, though its deadline is never.
 // Method  four processes on two nodes of two ranks; one is killed while another's kernels wait in
 //         every way, among them for engines that hang. Best of three for the time, since the
 //         machine may be busy; sanitizers are slower, and patient() knows by how much.

@@ -323,8 +323,7 @@ TEST_F(WindowTest, SignalsStartAtZero) {
 }
 
 // Goal    a heap that is full says what was asked and what is there, takes nothing, and serves
-// again
-//         once something is freed.
+//         again once something is freed.
 // Method  a GPU of 16 MiB; windows until it is full; an exact fit after one is destroyed.
 TEST_F(WindowTest, MemoryExhausted) {
   watch.reset();

@@ -249,8 +249,7 @@ TEST_F(HostTest, WrongArguments) {
 }
 
 // Goal    a rank whose arguments make no sense does not keep the others waiting: all get -1 at
-// once,
-//         with its number and reason, and can go on.
+//         once, with its number and reason, and can go on.
 // Method  rank 1 of three makes each collective call wrongly, the others rightly; then all rightly.
 TEST_F(HostTest, OneRankRefuses) {
   run(3, [](const Rank& self) {

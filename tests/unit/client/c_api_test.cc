@@ -127,8 +127,8 @@ TEST_F(CApi, OneRankFromAttachToLeave) {
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(words.abort_word), CCO_ABORT_WORD(CCO_ABORT_REQUESTED, 0));
 }
 
-// Goal    sequences count what ended well; an attempt without an answer repeats its request id,
-//         one with does not.
+// Goal    sequences count what ended well; an attempt without an answer repeats its request id, one
+//         with does not.
 // Method  fail a barrier and an unnamed window once each way, and read what the daemon was sent.
 TEST_F(CApi, SequencesAdvanceOnSuccessOnly) {
   attach_and_join();

@@ -145,8 +145,8 @@ TEST(Connection, AttachingWhileTheDaemonIsReplaced) {
 }
 
 // Goal    answers that are no answers are refused with a text that says so, and cost no fd.
-// Method  a welcome that is too short, of another type, or an error; a grant without fd; an
-//         unknown code.
+// Method  a welcome that is too short, of another type, or an error; a grant without fd; an unknown
+//         code.
 TEST(Connection, NonsenseOnTheFdChannel) {
   struct Case {
     FdFrame answer;

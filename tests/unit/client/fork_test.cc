@@ -50,8 +50,8 @@ cco_status join(const Client& client, Group* group) {
 
 // Goal    after a fork the child's calls are refused and its destroys do nothing, while the parent
 //         goes on undisturbed.
-// Method  fork with a group open; in the child try everything, then exit through static
-//         destructors as well.
+// Method  fork with a group open; in the child try everything, then exit through static destructors
+//         as well.
 TEST(Fork, ChildIsRefusedAndParentGoesOn) {
   FakeDaemon daemon;
   Client client;

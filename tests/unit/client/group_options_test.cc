@@ -69,8 +69,7 @@ TEST(GroupOptions, CallerThenLauncher) {
 }
 
 // Goal    a lease is the caller's, else the environment's; what cannot be a token is refused and
-// not
-//         shown.
+//         not shown.
 TEST(GroupOptions, Lease) {
   const std::string digits = "000102030405060708090a0b0c0d0eFf";
   cco_group_options given = options();

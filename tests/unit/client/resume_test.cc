@@ -399,7 +399,7 @@ TEST_F(Resume, EndOfClientIsHeard) {
 // Goal    a daemon that dies with the end of a session leaves no doubt: the next one is told, too.
 //         One that does not know the session any more need not be, nor one that cannot be.
 // Method  it dies when it hears of it, or stops before it could record it, or is of another
-// version.
+//         version.
 TEST_F(Resume, EndIsSaidUntilItIsHeard) {
   int heard = 0;
   FdFrame first;  // The answer to the first; without a type: the daemon dies instead.

@@ -149,8 +149,7 @@ class DoctorHost : public Doctor {
 };
 
 // Goal    kernel options are found in the kernel's own copy of its configuration, or in /boot, and
-// a
-//         missing one is bad where an AMD GPU needs it; unreadable is unknown, not ok.
+//         a missing one is bad where an AMD GPU needs it; unreadable is unknown, not ok.
 TEST_F(DoctorHost, KernelOptions) {
   check();
   EXPECT_EQ(found("CONFIG_PCI_P2PDMA").verdict(), report::VERDICT_UNKNOWN);

@@ -27,7 +27,8 @@ TEST(Results, ComputesBandwidthAndRatio) {
 }
 
 // Goal    the table shows size, time, bandwidth, baseline and ratio; other benchmarks stay out of
-// it. Method  look for the rendered cells.
+//         it.
+// Method  look for the rendered cells.
 TEST(Results, PrintsATable) {
   Results results;
   results.add(kPut, {100}, "memcpy", {50});

@@ -49,8 +49,7 @@ TEST_F(DrainTest, UnusedGpu) {
 }
 
 // Goal    while it is draining, who is there goes on, and nothing new begins; when they have left
-// in
-//         time, nothing is revoked.
+//         in time, nothing is revoked.
 TEST_F(DrainTest, LeavingInTime) {
   form_pair();
   ASSERT_TRUE((*node.create_all(members, node.window(group, 0, 4096))[0]).ok());
@@ -111,9 +110,8 @@ TEST_F(DrainTest, RevokedAtTheDeadline) {
 }
 
 // Goal    what was revoked is its tenant's, and not free, as long as a process may map it, also
-// once
-//         the GPU serves again: a quota, others' allocations, who waits in turn, and leases all
-//         find it taken, and free when the last has gone.
+//         once the GPU serves again: a quota, others' allocations, who waits in turn, and leases
+//         all find it taken, and free when the last has gone.
 // Method  a tenant has 40 of a GPU's 64 MiB, and a quota of 48. The GPU is drained at once and
 //         brought back; then 40 MiB are asked for in each way, while two ranks, one and none may
 //         map the first.

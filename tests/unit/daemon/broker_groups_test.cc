@@ -92,7 +92,7 @@ TEST(BrokerGroups, RankTwiceIsRefused) {
 }
 
 // Goal    ranks that disagree all get one error, which names the first that differs; the name is
-// free afterwards.
+//         free afterwards.
 TEST(BrokerGroups, DisagreementNamesTheFirstThatDiffers) {
   Fixture f;
   const auto a = f.join(f.attach(), 0, 4);
@@ -118,7 +118,7 @@ TEST(BrokerGroups, DisagreementNamesTheFirstThatDiffers) {
 }
 
 // Goal    a rank that never comes is named when the deadline passes, others keep their own
-// deadlines, and a retry works.
+//         deadlines, and a retry works.
 TEST(BrokerGroups, MissingRankIsNamedAndRetryWorks) {
   Fixture f;
   const SessionId zero = f.attach(), one = f.attach(), two = f.attach();
@@ -161,7 +161,8 @@ TEST(BrokerGroups, NamesBelongToTenants) {
 }
 
 // Goal    failure of any allocation while a group forms fails it for all, and leaves nothing
-// allocated. Method  fail allocation 0, 1, … until it gets through.
+//         allocated.
+// Method  fail allocation 0, 1, … until it gets through.
 TEST(BrokerGroups, FailedAllocationLeavesNothing) {
   for (int fail = 0; fail < 3; ++fail) {
     Fixture f;
@@ -179,7 +180,7 @@ TEST(BrokerGroups, FailedAllocationLeavesNothing) {
 }
 
 // Goal    a GPU that does not answer ends the wait of those who need it, by name, and delays nobody
-// else.
+//         else.
 TEST(BrokerGroups, StuckGpuDelaysNobodyElse) {
   Fixture f;
   f.pool.stuck = {1};
@@ -203,7 +204,7 @@ TEST(BrokerGroups, StuckGpuDelaysNobodyElse) {
 }
 
 // Goal    a lost rank ends all collective work by name, at once; its memory waits for its process
-// and the survivors.
+//         and the survivors.
 TEST(BrokerGroups, LostRankIsAnnouncedAndItsMemoryHeld) {
   Fixture f;
   std::vector<SessionId> members;
@@ -234,7 +235,7 @@ TEST(BrokerGroups, LostRankIsAnnouncedAndItsMemoryHeld) {
 }
 
 // Goal    leaving in order is no loss: device waits are not aborted, host calls that need the rank
-// end.
+//         end.
 TEST(BrokerGroups, LeavingIsNoLoss) {
   Fixture f;
   std::vector<SessionId> members;

@@ -117,8 +117,7 @@ TEST_F(ShrinkTest, TimesOutWhenAllHaveCome) {
 }
 
 // Goal    while a lost rank's process lives, and may write into the survivors' memory, they wait;
-// once
-//         it has exited its own memory is freed, and theirs is nobody else's.
+//         once it has exited its own memory is freed, and theirs is nobody else's.
 TEST_F(ShrinkTest, TheLostMayWriteUntilTheyExit) {
   make("a");
   make("k", 1000, Milliseconds(1000));
@@ -151,8 +150,7 @@ TEST_F(ShrinkTest, TheLostAreNotWaitedFor) {
 }
 
 // Goal    a rank that is lost while memory is allocated ends the call on all, and leaves nothing;
-// the
-//         same call works afterwards.
+//         the same call works afterwards.
 TEST_F(ShrinkTest, LostWhileMemoryIsAllocated) {
   f.broker.process_exited(members[3]);
   f.pool.stuck.insert(0);

@@ -43,7 +43,7 @@ TEST(BrokerWindows, WindowsShareSlabs) {
 }
 
 // Goal    a window that does not fit gets a slab of its own; when memory is short, one no larger
-// than it must be.
+//         than it must be.
 TEST(BrokerWindows, HeapGrowsByWholeSlabs) {
   Fixture f;
   std::vector<SessionId> members;
@@ -61,8 +61,8 @@ TEST(BrokerWindows, HeapGrowsByWholeSlabs) {
 }
 
 // Goal    offsets are equal on all ranks whatever came and went before, and freed ranges are
-// reused. Method  random creations and destructions; every live window must be disjoint from the
-// others.
+//         reused.
+// Method  random creations and destructions; every live window must be disjoint from the others.
 TEST(BrokerWindows, RandomHistoriesKeepWindowsDisjoint) {
   Fixture f;
   std::vector<SessionId> members;
@@ -153,7 +153,7 @@ TEST(BrokerWindows, BadRequestsSayWhy) {
 }
 
 // Goal    ranks that disagree all get the same error, which names the first that differs; nothing
-// is placed.
+//         is placed.
 TEST(BrokerWindows, DisagreementNamesTheFirstThatDiffers) {
   Fixture f;
   std::vector<SessionId> members;
@@ -188,7 +188,7 @@ TEST(BrokerWindows, OrderDoesNotMatterByName) {
 }
 
 // Goal    destroying is local and happens once; the range is reused when all have done it, and an
-// old handle is refused.
+//         old handle is refused.
 TEST(BrokerWindows, DestroyIsLocalAndOnce) {
   Fixture f;
   std::vector<SessionId> members;
@@ -212,7 +212,7 @@ TEST(BrokerWindows, DestroyIsLocalAndOnce) {
 }
 
 // Goal    failure of any allocation while the heap grows leaves nothing behind, and the next
-// attempt works.
+//         attempt works.
 TEST(BrokerWindows, FailedGrowthLeavesNothing) {
   for (int fail = 2; fail < 4; ++fail) {
     Fixture f;
@@ -233,7 +233,7 @@ TEST(BrokerWindows, FailedGrowthLeavesNothing) {
 }
 
 // Goal    a rank lost while memory is being found fails the window for all and frees what arrives
-// late.
+//         late.
 TEST(BrokerWindows, LossDuringGrowth) {
   Fixture f;
   std::vector<SessionId> members;
@@ -251,7 +251,7 @@ TEST(BrokerWindows, LossDuringGrowth) {
 }
 
 // Goal    external memory is placed so that windows lie at one offset if they can, and side by side
-// if they cannot.
+//         if they cannot.
 TEST(BrokerWindows, ExternalMemoryIsPlacedAtOneOffsetIfPossible) {
   constexpr uint64_t kGranule = 64 * 1024;
   for (const bool aligned : {true, false}) {

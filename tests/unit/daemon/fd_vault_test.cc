@@ -156,8 +156,7 @@ TEST_P(FdVault, RemovesOnceAndHarmlesslyAgain) {
 }
 
 // Goal    one open file may be there under several names, as memory that is registered twice is,
-// also
-//         when some of them were put by an earlier process; each is removed alone.
+//         also when some of them were put by an earlier process; each is removed alone.
 TEST_P(FdVault, HoldsOneFileUnderSeveralNames) {
   const UniqueFd file = make_memfd("a file");
   auto actor = rig_->start();
@@ -220,8 +219,7 @@ TEST_P(FdVault, SaysThatItIsFull) {
 }
 
 // Goal    a holder that is stopped is an error in time, not a hang, and is waited for once; what
-// was
-//         refused is not held, and when it goes on so does the vault.
+//         was refused is not held, and when it goes on so does the vault.
 TEST_P(FdVault, StoppedHolderIsAnError) {
   constexpr int kMany = 20'000;
   if (auto* keeper = dynamic_cast<KeeperRig*>(rig_.get()); keeper != nullptr) {

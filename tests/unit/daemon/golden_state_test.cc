@@ -222,9 +222,9 @@ std::set<std::string> all_fields() {
 class GoldenStateTest : public StoreFolder {};
 
 // Goal    the present build reads every record, in every field, as the build meant it that wrote
-// it:
-//         a field with another number, a kind with another value, another table, another checksum
-//         or a stricter check would be found here, and at a user's next update only otherwise.
+//         it: a field with another number, a kind with another value, another table, another
+//         checksum or a stricter check would be found here, and at a user's next update only
+//         otherwise.
 // Method  the golden state is opened as a daemon does it, with a descriptor for each name, decoded,
 //         and written anew; that says what the golden text says.
 TEST_F(GoldenStateTest, IsReadAsItWasMeant) {

@@ -110,8 +110,7 @@ TEST_F(Keeper, EndsAfterTheLastSession) {
 }
 
 // Goal    where nobody lives it holds on for as long as the daemon said that it may be asked, and
-// no
-//         longer; what a dead daemon said goes for the next one's death, too, and for another
+//         no longer; what a dead daemon said goes for the next one's death, too, and for another
 //         keeper's, until that daemon says otherwise.
 TEST_F(Keeper, HoldsOnForAsLongAsTheDaemonSaid) {
   constexpr milliseconds kTooEarly{50};  // An end would come within this time on most machines.

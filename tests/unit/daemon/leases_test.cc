@@ -60,8 +60,7 @@ class LeasesTest : public ::testing::Test {
 };
 
 // Goal    reserved bytes are nobody else's from the moment the lease is made, on its GPUs alone;
-// its
-//         own job gets all of them.
+//         its own job gets all of them.
 TEST_F(LeasesTest, KeepBytesForTheirJob) {
   const auto made = lease(on_gpu_0(kGpu - 2 * kSlab));
   EXPECT_EQ(ledger().free_bytes(0), 2 * kSlab);
@@ -142,7 +141,7 @@ TEST_F(LeasesTest, BadArguments) {
 }
 
 // Goal    leases are for operators, and everything that is done or tried is recorded; a token
-// never.
+//         never.
 TEST_F(LeasesTest, AreForOperators) {
   const SessionId user = f.attach(1000);
   f.journal.lines.clear();
@@ -239,8 +238,7 @@ TEST_F(LeasesTest, RanksAgree) {
 }
 
 // Goal    a group takes from its lease alone, however much is free; the refusal names the lease,
-// its
-//         bytes and who uses them.
+//         its bytes and who uses them.
 TEST_F(LeasesTest, OverTheLease) {
   const auto made = lease(on_gpu_0(2 * kSlab));
   const SessionId id = f.attach(), other = f.attach(2000);

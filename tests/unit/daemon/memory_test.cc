@@ -77,8 +77,7 @@ class MemoryTest : public ::testing::Test {
 };
 
 // Goal    who waits gets memory as soon as others have given it back; meanwhile all who have some
-// on
-//         that GPU are told, and nobody else; one episode is recorded once.
+//         on that GPU are told, and nobody else; one episode is recorded once.
 TEST_F(MemoryTest, ComesWhenOthersLeave) {
   const Member first = holder(kLow, 4 * kSlab), second = holder(kHigh, 4 * kSlab);
   std::vector<SessionId> elsewhere;
@@ -331,8 +330,7 @@ TEST_F(MemoryTest, DriverHasNone) {
 }
 
 // Goal    all ranks are told the same, even if one of them has less time; and they must agree on
-// how
-//         long they wait.
+//         how long they wait.
 TEST_F(MemoryTest, Ranks) {
   holder(kLow, 6 * kSlab);
   std::vector<SessionId> pair;

@@ -11,8 +11,7 @@ namespace {
 using RecorderMemoryTest = RecorderTest;
 
 // Goal    a group that was shrunk is the same afterwards, while what is left of the old one waits
-// for
-//         its lost rank's process.
+//         for its lost rank's process.
 TEST_F(RecorderMemoryTest, ShrunkGroupsStay) {
   std::vector<SessionId> members;
   GroupId next{};
@@ -52,9 +51,8 @@ TEST_F(RecorderMemoryTest, ShrunkGroupsStay) {
 }
 
 // Goal    the vault knows for how long what it holds may be asked for: as long as the longest of
-// all
-//         windows, before any of them is answered for, until the last of them has gone; the next
-//         daemon says what it found.
+//         all windows, before any of them is answered for, until the last of them has gone; the
+//         next daemon says what it found.
 TEST_F(RecorderMemoryTest, TheVaultKnowsTheLongestKeep) {
   using Said = std::vector<Milliseconds>;
   constexpr Milliseconds kShort{1000}, kLong{5000}, kNone{0};
@@ -91,8 +89,7 @@ TEST_F(RecorderMemoryTest, TheVaultKnowsTheLongestKeep) {
 }
 
 // Goal    a kept window outlives the daemon: one in use, one that waits for a process's end, and
-// one
-//         that nobody uses, which runs out at the same time as if nothing had been.
+//         one that nobody uses, which runs out at the same time as if nothing had been.
 TEST_F(RecorderMemoryTest, KeptWindowsStay) {
   constexpr Milliseconds kKeep{10000};
   std::vector<SessionId> members;

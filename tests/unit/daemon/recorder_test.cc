@@ -182,8 +182,7 @@ TEST_F(RecorderTest, SessionsComeBack) {
 }
 
 // Goal    who is no operator any more when the next daemon runs can do nothing there as one, and
-// who
-//         has become one can, though both go on with the sessions that they had; and no session
+//         who has become one can, though both go on with the sessions that they had; and no session
 //         that is away serves anybody.
 // Method  each way over a restart, and once more, as what has changed is recorded, too.
 TEST_F(RecorderTest, OperatorsAreWhoTheyAreNow) {
@@ -250,8 +249,7 @@ TEST_F(RecorderTest, RevokedMemoryStaysTaken) {
 }
 
 // Goal    a session that nobody knows of, or whose end nobody will tell, is not waited for for
-// ever;
-//         one with ranks and a process that lives is.
+//         ever; one with ranks and a process that lives is.
 TEST_F(RecorderTest, NobodyIsWaitedForInVain) {
   SessionId without_ranks{}, without_process{}, member{};
   {

@@ -226,8 +226,7 @@ TEST_F(ServiceTest, ConnectionsOfAllUsersAreCounted) {
 }
 
 // Goal    of one connection so many calls wait for their turn and no more: those over it are
-// refused,
-//         with the limit's name, and another connection's are not.
+//         refused, with the limit's name, and another connection's are not.
 TEST_F(ServiceTest, AFloodIsRefused) {
   constexpr size_t kMore = 44;
   const size_t limit = broker.options().limits.calls_per_session;

@@ -138,7 +138,7 @@ TEST(EventLoop, NewFdIsNotToldOfAnOldOnesEvent) {
 }
 
 // Goal    a GPU whose driver hangs delays no other GPU, is seen to be busy, and is waited for only
-// so long.
+//         so long.
 TEST(GpuWorkers, StuckGpuDelaysNobodyElse) {
   const std::unique_ptr<HostDriver> host = *HostDriver::create(2, 1 << 20);
   StuckGpuDriver driver(*host, 0);
@@ -260,8 +260,8 @@ TEST(Listeners, ModeIsTightFromBirth) {
 }
 
 // Goal    sockets that systemd listens on are taken by type and path, and stay when the daemon
-// goes;
-//         the refusal of one too many, one too few or another one says what the socket unit needs.
+//         goes; the refusal of one too many, one too few or another one says what the socket unit
+//         needs.
 TEST(Listeners, AdoptsWhatSystemdListensOn) {
   TemporaryDirectory directory;
   const ListenerOptions options{directory / "memd.sock", 0600, -1};
@@ -315,7 +315,7 @@ TEST(Listeners, BadPathsSayWhy) {
 }
 
 // Goal    a member can map its notice page and read it, and cannot change its size under the
-// daemon.
+//         daemon.
 TEST(NoticeBoard, PagesAreSealed) {
   MemfdNoticeBoard board;
   const std::unique_ptr<NoticePage> page = *board.create_page(4);

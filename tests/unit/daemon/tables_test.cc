@@ -162,7 +162,7 @@ TEST(RangeAllocator, TakesAnewWhatWasAllocated) {
 }
 
 // Goal    a repeated request gets the first answer, joins a running one, and cannot ask for
-// something else.
+//         something else.
 TEST(RequestLog, RepeatsGetTheFirstAnswer) {
   RequestLog log(2);
   std::vector<std::string> answers;

@@ -137,8 +137,8 @@ TEST_P(NicOperations, CompletionsOnlyWhereAskedFor) {
 }
 
 // Goal    rings wrap for ever, and so do the counters that hardware cuts to 16 and 24 bits.
-// Method  start short of each wrap, post in batches of one to all that fits, and check signal,
-//         data and completion after each.
+// Method  start short of each wrap, post in batches of one to all that fits, and check signal, data
+//         and completion after each.
 TEST_P(NicOperations, EveryCounterWraps) {
   for (const uint64_t start : {uint64_t{0}, uint64_t{0xfff0}, uint64_t{0xffffffe2},
                                uint64_t{0xfffff0}, uint64_t{0x1fffffff1}}) {

@@ -167,8 +167,8 @@ TEST(NicSchedule, PiecesMakeTheWhole) {
 }
 
 // Goal    queues overtake each other, operations of one queue never do.
-// Method  additions of distinct amounts on two queues; the trace mixes the queues, and each
-//         queue's results are running sums.
+// Method  additions of distinct amounts on two queues; the trace mixes the queues, and each queue's
+//         results are running sums.
 TEST(NicSchedule, OrderWithinAQueueAlone) {
   NicRig rig({.format = "mlx5",
               .operations = 64,

@@ -304,8 +304,7 @@ TEST_F(Consumer, ValueThatFailsRaisesNothing) {
 }
 
 // Goal    words go in as few calls as keep a signal from waiting for a copy behind it, and a
-// value's
-//         from rising without it: with the words around them, and before the next copy.
+//         value's from rising without it: with the words around them, and before the next copy.
 // Method  a put with two signals alone; then two puts, signals, an aligned value, one more put.
 TEST_F(Consumer, WordsGoTogether) {
   EXPECT_TRUE(perform(good()));
@@ -363,9 +362,9 @@ TEST_F(Consumer, BatchesAndBoundsItems) {
 }
 
 // Goal    an item that asks for nothing is completed at once, but never before what came ahead of
-// it. Method  a back-end that holds completions back: an empty item alone, behind a put, and behind
-// a put
-//         of an earlier step.
+//         it.
+// Method  a back-end that holds completions back: an empty item alone, behind a put, and behind a
+//         put of an earlier step.
 TEST_F(Consumer, EmptyItemsTakeTheShortWay) {
   const cco_work_item empty = with_header(CCO_WORK_NONE, 0, 1);
   const uint64_t completed_address = ring_->host().completed_address;
@@ -386,8 +385,7 @@ TEST_F(Consumer, EmptyItemsTakeTheShortWay) {
 // Goal    an item is taken when all of its words are there, in whatever order they come, and not
 //         before; the lap before does not look like it, nor does zeroed memory.
 // Method  a full ring of items, performed; then one of the next lap, without one word; all
-// sequences
-//         but the right one.
+//         sequences but the right one.
 TEST_F(Consumer, WaitsForEveryWord) {
   for (uint32_t lap = 0; lap < 3; ++lap) {
     const cco_work_item before = ring_->items()[0];

@@ -7,7 +7,7 @@
 #include "client/src/c_support.h"
 #include "client/src/fork_guard.h"
 
-// Never freed. All orders are sequential: releases are rare, and `scheduled` needs them.
+// Never freed, and reachable always. All orders are sequential: releases are rare, and `scheduled` needs them.
 struct cco_release_queue {
   decltype(cco_release_queue_options::schedule) schedule;
   decltype(cco_release_queue_options::released) released;
@@ -15,6 +15,7 @@ struct cco_release_queue {
   std::atomic<bool> scheduled{false};  // A drain is to come, and finds what is noted until then.
   std::atomic<uint32_t> callers{0};    // Threads that may be in schedule().
   std::atomic<bool> closed{false};
+  cco_release_queue* made_before = nullptr;
 };
 
 namespace cco::client {
@@ -24,6 +25,8 @@ namespace {
 // its queue before they are called.
 std::atomic<decltype(cco_release_queue_options::capsule_is_valid)> capsule_is_valid{nullptr};
 std::atomic<decltype(cco_release_queue_options::capsule_pointer)> capsule_pointer{nullptr};
+
+std::atomic<cco_release_queue*> last_made{nullptr};
 
 constexpr const char* kCapsuleNames[] = {"dltensor", "dltensor_versioned"};
 
@@ -44,7 +47,9 @@ absl::StatusOr<cco_release_queue*> make_queue(const cco_release_queue_options* o
   CCO_RETURN_IF_ERROR(arm_fork_guard());
   capsule_is_valid = known.capsule_is_valid;
   capsule_pointer = known.capsule_pointer;
-  return new cco_release_queue{known.schedule, known.released};
+  auto* const queue = new cco_release_queue{known.schedule, known.released};
+  queue->made_before = last_made.exchange(queue);
+  return queue;
 }
 
 }  // namespace

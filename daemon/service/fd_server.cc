@@ -14,8 +14,6 @@ namespace {
 
 // A client says hello at once or not at all.
 constexpr Milliseconds kHelloTimeout{5000};
-// What it costs to be refused.
-constexpr Milliseconds kPause{1};
 
 // Who is let in needs more of them: for its RPC connection, and for memory.
 constexpr uint64_t kReserve = 16;
@@ -130,8 +128,6 @@ void FdServer::handle(Connection& connection, FdFrame frame) {
       }
       const absl::StatusOr<std::string> offer =
           broker_.desk().take_offer(*connection.session, std::move(frame.fd));
-      if (absl::IsResourceExhausted(offer.status()))
-        return refuse_later(connection, offer.status());
       return reply(connection, FdFrameType::kOffered, offer.status(), offer.ok() ? *offer : "",
                    nullptr);
     }
@@ -179,18 +175,6 @@ void FdServer::hello(Connection& connection, const std::string& token) {
     reply(found->second, FdFrameType::kWelcome, recorded, payload, nullptr);
     // This daemon stops: the session is the next one's, and not lost when this connection ends.
     if (!recorded.ok() && resumed) found->second.session.reset();
-  });
-}
-
-// Who is refused for having too much waits for it, and nothing more is read from it meanwhile, so
-// that asking again and again costs others nothing.
-void FdServer::refuse_later(Connection& connection, const absl::Status& status) {
-  loop_.unwatch(connection.socket);
-  loop_.call_at(loop_.now() + kPause, [this, id = connection.id, status] {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) return;
-    reply(found->second, FdFrameType::kOffered, status, "", nullptr);
-    if (!loop_.watch(found->second.socket, [this, id] { readable(id); }).ok()) close(id);
   });
 }
 

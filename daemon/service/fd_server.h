@@ -45,7 +45,6 @@ class FdServer {
   void readable(uint64_t id);
   void handle(Connection& connection, FdFrame frame);
   void hello(Connection& connection, const std::string& token);
-  void refuse_later(Connection& connection, const absl::Status& status);
   void end_in_order(Connection& connection);
   void reply(Connection& connection, FdFrameType type, const absl::Status& status,
              const std::string& payload, const UniqueFd* fd);

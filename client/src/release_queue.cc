@@ -7,7 +7,8 @@
 #include "client/src/c_support.h"
 #include "client/src/fork_guard.h"
 
-// Never freed, and reachable always. All orders are sequential: releases are rare, and `scheduled` needs them.
+// Never freed, and reachable always. All orders are sequential: releases are rare, and `scheduled`
+// needs them.
 struct cco_release_queue {
   decltype(cco_release_queue_options::schedule) schedule;
   decltype(cco_release_queue_options::released) released;

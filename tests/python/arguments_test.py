@@ -29,15 +29,16 @@ KINDS = {
     "any": ([], None),  # dtype: views_test.py.
 }
 
+OF_A_GROUP = dict(rank="integer", size="integer", name="text", unique_id="UniqueId", device="integer", gpu_uuid="text",
+                  slot_bytes="integer", lsa_size="integer", lease="text", timeout_ms="integer")
 CALLS = {
     "Client": dict(socket_path="path", timeout_ms="integer"),
     "Client.gpu": dict(device="integer"),
     "Memory": dict(client="Client", size_bytes="integer", device="integer"),
     "Memory.at": dict(client="Client", address="integer", size_bytes="integer", device="integer"),
     "Memory.view": dict(dtype="any", shape="shape", offset="integer"),
-    "Group": dict(client="Client", rank="integer", size="integer", name="text", unique_id="UniqueId", device="integer",
-                  gpu_uuid="text", slot_bytes="integer", lsa_size="integer", lease="text", timeout_ms="integer"),
-    "Group.from_env": dict(socket_path="path"),
+    "Group": dict(client="Client", **OF_A_GROUP),
+    "Group.from_env": dict(socket_path="path", **OF_A_GROUP),
     "Group.barrier": dict(timeout_ms="integer"),
     "Group.agree": dict(problem="text", timeout_ms="integer"),
     "Group.shrink": dict(timeout_ms="integer"),
@@ -67,7 +68,8 @@ CALLS = {
     "Communicator.create_dev_comm": dict(requirements="requirements"),
 }
 # Given although they have defaults, or because no other value will do.
-ALWAYS = {"Group": {"rank": 0, "size": 1, "name": "new"}, "Attachment.view": {"rank": 0}}
+ALWAYS = {"Group": {"rank": 0, "size": 1, "name": "new"}, "Group.from_env": {"rank": 0, "size": 1, "name": "new"},
+          "Attachment.view": {"rank": 0}}
 # Made by other calls, plain data, or exceptions.
 NO_CALLS = {"View", "CCOResource", "AllocatedMemory", "RegisteredWindow", "ImportedWindow", "DevCommHandle",
             "Communicator", "CCODevCommRequirements", "ExternalMemory", "Gpu", "Environment", "WindowInfo", "Status",

@@ -9,7 +9,7 @@ import signal
 from node import GPUS, PATIENCE_S, Process, Wrong
 
 # Which errors may come of which call, and when; everything else is one too many. With "lost" the error must come after
-# a rank was killed, and where it names a rank, name one of those.
+# a rank was killed, and where it names a rank, name one of those; who joins late may miss one that knows already.
 ALLOWED = {
     ("attach", "CCO_UNAVAILABLE"): "no daemon",  # Between two; the worker tries again.
     ("join", "CCO_RESOURCE_EXHAUSTED"): "memory or quota",
@@ -79,8 +79,11 @@ class Worker:
     def judge(self, call, status, rank, text):
         why = ALLOWED.get((call, status))
         lost = self.job.lost
-        if why is None or why == "lost" and (not lost or rank >= 0 and rank not in lost):
+        missing = lost | self.job.told if (call, status) == ("join", "CCO_DEADLINE_EXCEEDED") else lost
+        if why is None or why == "lost" and (not lost or rank >= 0 and rank not in missing):
             raise Wrong(f"{self.job.name}, rank {self.rank}, lost {sorted(lost)}: {call}: {text}")
+        if why == "lost":
+            self.job.told.add(self.rank)
         self.job.counts[f"{call}: {status} ({why})"] += 1
         raise Lost if why == "lost" else Refused
 
@@ -106,6 +109,7 @@ class Job:
         self.number, self.rng, self.counts = number, rng, counts
         self.name = f"job-{number}"
         self.lost = set()
+        self.told = set()  # Ranks whose calls have ended as another was lost: these do not come again.
         self.truth = {}  # By window: its cells' size, and for each rank the seeds of its cells.
         self.signals = []
         self.made = 0

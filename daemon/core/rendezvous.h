@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -40,7 +41,8 @@ class Rendezvous {
         on_empty_(std::move(on_empty)),
         describe_missing_(std::move(describe_missing)),
         waiters_(size),
-        excused_(size, false) {}
+        excused_(size, false),
+        gave_up_(size, false) {}
   ~Rendezvous() { fail(absl::CancelledError(absl::StrCat(what_, " was given up"))); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -61,6 +63,7 @@ class Rendezvous {
     const TimerId timer =
         executor_.call_at(now + timeout, [this, rank, timeout] { time_out(rank, timeout); });
     waiters_[rank].emplace(Waiter{std::move(args), std::move(reply), timer, now, now + timeout});
+    gave_up_[rank] = false;
   }
 
   /// The rank, which does not wait here, is not waited for.
@@ -132,6 +135,14 @@ class Rendezvous {
     return found;
   }
 
+  // Those missing but who came and timed out themselves: nobody has waited for these alone.
+  std::vector<uint32_t> awaited() const {
+    std::vector<uint32_t> late = missing();
+    const auto gave_up = [this](uint32_t rank) { return gave_up_[rank]; };
+    if (!absl::c_all_of(late, gave_up)) std::erase_if(late, gave_up);
+    return late;
+  }
+
   void answer(uint32_t rank, absl::StatusOr<Result> result) {
     if (!has(rank)) return;
     Waiter waiter = std::move(*waiters_[rank]);
@@ -155,7 +166,8 @@ class Rendezvous {
                             " has not ended within ", timeout.count(),
                             " ms. See `ccoctl gpus` for a GPU that is busy for long")));
     }
-    const std::vector<uint32_t> late = missing();
+    const std::vector<uint32_t> late = awaited();
+    gave_up_[rank] = true;
     drop(rank, about_rank(absl::DeadlineExceededError(absl::StrCat(
                               what_, ": ", late_list(late), late.size() == 1 ? " has" : " have",
                               " not come within ", timeout.count(), " ms")),
@@ -169,6 +181,7 @@ class Rendezvous {
   absl::AnyInvocable<std::string(uint32_t rank)> describe_missing_;
   std::vector<std::optional<Waiter>> waiters_;
   std::vector<bool> excused_;
+  std::vector<bool> gave_up_;  // Timed out, and has not come again.
 };
 
 }  // namespace cco::memd

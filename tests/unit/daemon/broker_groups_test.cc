@@ -141,6 +141,40 @@ TEST(BrokerGroups, MissingRankIsNamedAndRetryWorks) {
   EXPECT_TRUE(retried->ok() && patient->ok() && last->ok());
 }
 
+// Goal    all who time out name the rank that never came, not those who have timed out before them.
+// Method  two wait for a third, one longer than the other; then one comes to whom only such ranks
+//         are missing.
+TEST(BrokerGroups, WhoGaveUpIsNotBlamed) {
+  Fixture f;
+  const SessionId zero = f.attach(), one = f.attach(), two = f.attach();
+  JoinRequest request;
+  request.name = "g";
+  request.size = 3;
+  request.gpu_uuid = "HOST-0";
+  request.timeout = Milliseconds(1000);
+  const auto hurried = f.join(zero, request);
+  f.executor.advance(Milliseconds(10));
+  request.rank = 1;
+  const auto later = f.join(one, request);
+  request.rank = 2;
+  request.timeout = Milliseconds(2000);
+  f.executor.advance(Milliseconds(990));
+  EXPECT_EQ(rank_of(hurried->status()), 2u);
+  const auto last = f.join(two, request);
+  f.executor.advance(Milliseconds(10));
+  EXPECT_EQ(rank_of(later->status()), 0u) << "all have come, and one has gone";
+  f.executor.advance(Milliseconds(2000));
+  EXPECT_THAT(text(last->status()), HasSubstr("ranks 0,1 have not come"));
+
+  const auto first = f.join(zero, 0, 3);
+  f.executor.advance(Milliseconds(10));
+  const auto second = f.join(one, 1, 3);
+  f.executor.advance(Milliseconds(60'000));
+  EXPECT_EQ(rank_of(first->status()), 2u);
+  EXPECT_EQ(rank_of(second->status()), 2u);
+  EXPECT_THAT(text(second->status()), HasSubstr("rank 2 has not come"));
+}
+
 // Goal    a forming group that everybody has given up leaves nothing behind.
 TEST(BrokerGroups, AbandonedFormingGroupIsForgotten) {
   Fixture f;

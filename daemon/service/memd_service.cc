@@ -81,8 +81,12 @@ void MemdService::Call::OnDone() {
 absl::Status MemdService::connected(int fd, const Identity& who) {
   if (const auto last = connections_.find(fd); last != connections_.end()) forget(last);
   const TenantId tenant = broker_.tenants().find(who);
-  if (!count_.check(BorrowedFd(fd), who, tenant).ok()) forget_closed();
-  CCO_RETURN_IF_ERROR(count_.check(BorrowedFd(fd), who, tenant));
+  absl::Status fits = count_.check(BorrowedFd(fd), who, tenant);
+  if (!fits.ok()) {
+    forget_closed();
+    fits = count_.check(BorrowedFd(fd), who, tenant);
+  }
+  CCO_RETURN_IF_ERROR(fits);
   connections_[fd] = {who, tenant, inode_of(fd), ++last_connection_};
   count_.add(tenant);
   return absl::OkStatus();
